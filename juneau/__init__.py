@@ -1,0 +1,1 @@
+"""Userspace network stack and VPC service plane."""
