@@ -1,0 +1,52 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both do all set-up on Debian 12 or 13 as root.
+SHELL := /bin/bash
+PY := .venv/bin/python
+JUNEAU := .venv/bin/juneau
+
+.PHONY: help setup setup-test demo test check format bench e2e soak clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## setup   .venv and the Debian packages to run juneau
+setup:
+	@scripts/setup run
+
+setup-test:
+	@scripts/setup test
+
+## demo    two VPCs with the same addresses on this machine, one handler, real curl and dig
+demo: setup
+	@$(JUNEAU) lab run -f examples/demo --service examples/hello.py:Hello -- examples/demo/check.sh
+
+## test    all tests; as root with real packets, else what can run (and it says what it left out)
+test: setup-test
+	@$(PY) -m pytest
+
+## check   format, lint, types, import contracts
+check: setup-test
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
+
+format: setup-test
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+## bench   peers side by side in one run (see docs/benchmarks.md)
+bench: setup-test
+	@$(PY) -m bench
+
+## e2e     on Kubernetes
+e2e: setup-test
+	@$(PY) -m pytest e2e
+
+## soak    long runs under load and faults
+soak: setup-test
+	@$(PY) -m pytest -m soak tests e2e
+
+## clean   remove what setup and the tools made
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
