@@ -18,7 +18,7 @@ class Limits:
     connections: int = 10_000
     """TCP connections in any state but TIME-WAIT."""
     half_open: int = 1_024
-    """Connections in SYN-RECEIVED; past it SYN cookies answer. Linux's tcp_max_syn_backlog on a small host."""
+    """Connections in SYN-RECEIVED; past it SYN cookies answer. A usual tcp_max_syn_backlog of Linux."""
     time_wait: int = 4_096
     """Connections in TIME-WAIT; past it the oldest goes."""
     rcv_buffer: int = 1 * MIB

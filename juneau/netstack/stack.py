@@ -29,7 +29,7 @@ class Stack:
         rng: Rng,
         secret: bytes,
     ) -> None:
-        """`secret` keys ISNs and SYN cookies (RFC 6528): 16 random bytes or more, kept for the stack's life."""
+        """`secret` keys ISNs and SYN cookies (RFC 6528): 16 random bytes or more."""
         from juneau.netstack.tcp import TcpLayer, TcpOptions
 
         self.link = link
