@@ -77,3 +77,11 @@ class ServiceSpec(NamedTuple):
     tenant: TenantId
     addr: VirtualAddr
     service_mac: Mac
+
+
+class Vip(NamedTuple):
+    """A virtual address of one Subnet, and the MAC that ARP answers for it."""
+
+    tenant: TenantId
+    ip: IPv4Address
+    mac: Mac
