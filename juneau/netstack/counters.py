@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from juneau.netstack.types import Malformed
+
 
 class Counters:
     """Counts by name. `drop` also remembers the name, so that a capture can say why a packet went."""
@@ -21,6 +23,11 @@ class Counters:
         """Count a packet that nobody will get."""
         self._values[reason] += 1
         self.last_drop = reason
+
+    def malformed(self, err: Malformed) -> None:
+        """Count a packet that a parser refused: `udp.length` becomes `udp.bad_length`."""
+        layer, _, field = err.field.partition(".")
+        self.drop(f"{layer}.bad_{field}")
 
     def __getitem__(self, name: str) -> int:
         return self._values.get(name, 0)

@@ -7,16 +7,30 @@ rest. The driver calls `receive` for each packet and then, once per batch, `take
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
 from juneau.netstack.counters import Counters
 from juneau.netstack.events import Event
+from juneau.netstack.icmp import IcmpLayer
 from juneau.netstack.limits import Limits
-from juneau.netstack.types import Buffer, Endpoint, Link, Micros, Path, Rng, TxPacket
-from juneau.netstack.wire import ipv4
+from juneau.netstack.output import Output
+from juneau.netstack.reassembly import Reassembler
+from juneau.netstack.tap import Tap, complete_pieces
+from juneau.netstack.types import Buffer, Endpoint, Link, Malformed, Micros, Misuse, Path, Rng, TxPacket
+from juneau.netstack.udp import UdpLayer, UdpSocket
+from juneau.netstack.wire import icmp, ipv4
+from juneau.netstack.wire.ipv4 import FRAGMENT_MASK, HEADER_BYTES, PROTO_ICMP, PROTO_TCP, PROTO_UDP
 
-if TYPE_CHECKING:
-    from juneau.netstack.tcp import TcpConnection, TcpListener, TcpOptions
+try:
+    from juneau.netstack.tcp import TcpConnection, TcpLayer, TcpListener, TcpOptions
+except ImportError:
+    from juneau.netstack._notcp import TcpConnection, TcpLayer, TcpListener, TcpOptions  # type: ignore
+
+MIN_MTU: Final = 68
+"""RFC 791: every link carries this much."""
+
+_unpack_header = ipv4.HEADER.unpack_from
+_make_header = ipv4.Ipv4Header._make
 
 
 class Stack:
@@ -25,51 +39,154 @@ class Stack:
         *,
         link: Link = Link(),  # noqa: B008 (frozen)
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        tcp: TcpOptions | None = None,
+        tcp: TcpOptions = TcpOptions(),  # noqa: B008 (frozen)
         rng: Rng,
         secret: bytes,
     ) -> None:
         """`secret` keys ISNs and SYN cookies (RFC 6528): 16 random bytes or more."""
-        from juneau.netstack.tcp import TcpLayer, TcpOptions
-
+        if not MIN_MTU <= link.mtu <= ipv4.MAX_TOTAL_LENGTH:
+            raise Misuse(f"stack: mtu {link.mtu}, allowed {MIN_MTU}..{ipv4.MAX_TOTAL_LENGTH}")
         self.link = link
         self.limits = limits
         self.counters = Counters()
         self.addresses: set[int] = set()
+        """Read it; change it by `add_address` and `remove_address`."""
         self._events: list[Event] = []
-        self.tcp = TcpLayer(link, limits, tcp or TcpOptions(), rng, secret, self.counters, self._events)
+        self._output = Output(link, limits, self.counters, rng)
+        self._reassembler = Reassembler(limits, self.counters)
+        self.tcp = TcpLayer(link, limits, tcp, rng, secret, self.counters, self._events)
+        self._udp = UdpLayer(link, limits, self.counters, self._events, self._output, self.addresses, rng)
+        self._icmp = IcmpLayer(limits, self.counters, self._output, self.tcp, self._udp)
+        self._tap: Tap | None = None
+        self._odd_to_output = True
+
+    # Addresses
 
     def add_address(self, ip: int) -> None:
+        if is_martian(ip):
+            raise Misuse(f"add address {ip:#010x}: not a unicast address")
         self.addresses.add(ip)
 
     def remove_address(self, ip: int, now: Micros) -> None:
         """Abort what runs on `ip`: connections, listeners and sockets."""
         self.addresses.discard(ip)
+        self._reassembler.remove_address(ip)
+        self._udp.remove_address(ip)
         self.tcp.remove_address(ip, now)
+
+    # Packets in
 
     def receive(self, packet: Buffer, path: Path, now: Micros, *, csum_ok: bool = False) -> None:
         """Take one IPv4 packet, whose buffer the stack may keep; never raises for any bytes.
 
-        `csum_ok`: the link vouches for the L4 checksum.
+        `csum_ok`: the link vouches for the L4 checksum (not for IPv4's or ICMP's).
         """
-        header, payload = ipv4.parse(packet)
-        if header.dst in self.addresses and header.proto == ipv4.PROTO_TCP:
+        if self._tap is not None:
+            self._receive_tapped(packet, path, now, csum_ok)
+        else:
+            self._receive(packet, path, now, csum_ok)
+
+    def _receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
+        """The fast path: a whole TCP segment for us, without options, in one look at the header."""
+        self.counters.add("ip.received")
+        if len(packet) >= HEADER_BYTES:
+            fields = _unpack_header(packet)
+            version_ihl, _, total_length, _, flags_offset, _, proto, _, src, dst = fields
+            if (
+                version_ihl == 0x45
+                and proto == PROTO_TCP
+                and dst in self.addresses
+                and not flags_offset & FRAGMENT_MASK
+                and HEADER_BYTES <= total_length <= len(packet)
+                and not int.from_bytes(packet[:HEADER_BYTES], "big") % 0xFFFF
+                and not is_martian(src)
+                and src not in self.addresses
+            ):
+                segment = memoryview(packet)[HEADER_BYTES:total_length]
+                self.tcp.receive(_make_header(fields), segment, path, now, csum_ok=csum_ok)
+                return
+        self._receive_slowly(packet, path, now, csum_ok)
+
+    def _receive_slowly(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
+        """Everything else, every check with its own counter (RFC 1122 3.2.1)."""
+        try:
+            header, payload = ipv4.parse(packet)
+        except Malformed as err:
+            self.counters.malformed(err)
+            return
+        if header.dst not in self.addresses:
+            self.counters.drop("ip.not_ours")
+        elif is_martian(header.src) or header.src in self.addresses:
+            self.counters.drop("ip.martian_source")
+        elif header.is_fragment:
+            # What was offloaded was whole: nobody vouches for the sum of fragments.
+            whole = self._reassembler.receive(header, payload, packet, path, now)
+            if whole is not None:
+                self._deliver(*ipv4.parse(whole), whole, path, now, csum_ok=False)
+        else:
+            self._deliver(header, payload, packet, path, now, csum_ok=csum_ok)
+
+    def _deliver(
+        self,
+        header: ipv4.Ipv4Header,
+        payload: memoryview,
+        packet: Buffer,
+        path: Path,
+        now: Micros,
+        *,
+        csum_ok: bool,
+    ) -> None:
+        if header.proto == PROTO_TCP:
             self.tcp.receive(header, payload, path, now, csum_ok=csum_ok)
+        elif header.proto == PROTO_UDP:
+            if not self._udp.receive(header, payload, path, now, csum_ok=csum_ok):
+                self._icmp.send_error(icmp.UNREACHABLE, icmp.CODE_PORT, header, packet, path, now)
+        elif header.proto == PROTO_ICMP:
+            self._icmp.receive(header, payload, path, now)
+        else:
+            self.counters.drop("ip.unknown_protocol")
+            self._icmp.send_error(icmp.UNREACHABLE, icmp.CODE_PROTOCOL, header, packet, path, now)
+
+    # Time
 
     def handle_timeout(self, now: Micros) -> None:
+        self._output.now = now
+        for header, packet, path in self._reassembler.expire(now):
+            self._icmp.send_error(icmp.TIME_EXCEEDED, icmp.CODE_REASSEMBLY, header, packet, path, now)
         self.tcp.handle_timeout(now)
 
     def next_timeout(self) -> Micros | None:
-        """When `handle_timeout` or `take_packets` is due; None if only a packet can change anything."""
-        return self.tcp.next_timeout()
+        """When `handle_timeout` or `take_packets` is due, maybe in the past; None: only input matters."""
+        if self._output or self.tcp.wants_output:
+            return self._output.now
+        due = [t for t in (self._reassembler.next_timeout(), self.tcp.next_timeout()) if t is not None]
+        return min(due, default=None)
+
+    # Packets and events out
 
     def take_packets(self, now: Micros, budget: int = 64) -> list[TxPacket]:
-        return self.tcp.take_packets(now, budget)
+        """Up to `budget` packets: half for ICMP and UDP, half for TCP, what one leaves goes to the other."""
+        self._output.now = now
+        if not self._output:
+            packets = self.tcp.take_packets(now, budget)
+        else:
+            share = budget - budget // 2 if self._odd_to_output else budget // 2
+            self._odd_to_output = not self._odd_to_output
+            packets = self._output.take(share)
+            packets += self.tcp.take_packets(now, budget - len(packets))
+            packets += self._output.take(budget - len(packets))
+        self.counters.add("ip.sent", len(packets))
+        if self._tap is not None:
+            for packet in packets:
+                self._tap("out", complete_pieces(packet), packet.path, now, None)
+        return packets
 
     def take_events(self) -> list[Event]:
         events = self._events[:]
         self._events.clear()
         return events
+
+    # For applications
 
     def tcp_listen(self, local: Endpoint, *, backlog: int = 128, user: object = None) -> TcpListener:
         """Raises Misuse if the endpoint is taken; ip 0 stands for every address of the stack."""
@@ -80,3 +197,31 @@ class Stack:
     ) -> TcpConnection:
         """Start an active open. `local.port` 0: an ephemeral one, Refused if none is left."""
         return self.tcp.connect(remote, local=local, path=path, now=now, user=user)
+
+    def udp_bind(self, local: Endpoint, *, user: object = None) -> UdpSocket:
+        """ip 0: every address of the stack; port 0: an ephemeral one. Misuse if taken, Refused by a limit."""
+        return self._udp.bind(local, user)
+
+    # Captures
+
+    @property
+    def tap(self) -> Tap | None:
+        """Sees each packet that comes in (with the reason, if it was dropped), goes out, or is
+        dropped on the way out. Costs nothing while None."""
+        return self._tap
+
+    @tap.setter
+    def tap(self, tap: Tap | None) -> None:
+        self._tap = self._output.tap = tap
+
+    def _receive_tapped(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
+        self._output.now = now
+        self.counters.last_drop = None
+        self._receive(packet, path, now, csum_ok)
+        if self._tap is not None:
+            self._tap("in", (packet,), path, now, self.counters.last_drop)
+
+
+def is_martian(ip: int) -> bool:
+    """No unicast source: this network, loopback, multicast, reserved, broadcast (RFC 1122 3.2.1.3)."""
+    return not 0x0100_0000 <= ip < 0xE000_0000 or ip >> 24 == 127

@@ -1,0 +1,210 @@
+"""UDP (RFC 768, RFC 1122 4.1): sockets, demultiplexing, bounded receive queues."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from juneau.netstack.counters import Counters
+from juneau.netstack.events import DatagramReady, Event
+from juneau.netstack.limits import Limits
+from juneau.netstack.output import Output
+from juneau.netstack.types import Buffer, Endpoint, Link, Malformed, Micros, Misuse, Path, Refused, Rng
+from juneau.netstack.wire import udp as wire
+from juneau.netstack.wire.checksum import ones_sum, ones_sum_of, pseudo_sum
+from juneau.netstack.wire.icmp import IcmpError
+from juneau.netstack.wire.ipv4 import HEADER_BYTES, PROTO_UDP, Ipv4Header
+
+UDP_OVERHEAD: Final = 256
+"""Charged for each queued datagram above its payload, so that empty ones are not free."""
+
+EPHEMERAL_PORTS: Final = range(32_768, 61_000)
+"""Linux's ip_local_port_range."""
+
+
+class Datagram(NamedTuple):
+    payload: Buffer
+    remote: Endpoint
+    local: Endpoint
+    path: Path
+    received_at: Micros
+
+
+class UdpSocket:
+    """One bound endpoint. Made by `Stack.udp_bind`."""
+
+    def __init__(self, layer: UdpLayer, local: Endpoint, user: object) -> None:
+        self.local = local
+        """ip 0: every address of the stack."""
+        self.user = user
+        self.closed = False
+        self.drops = 0
+        """Datagrams that found the queue full."""
+        self.icmp_errors = 0
+        """Errors received for datagrams sent from here."""
+        self.queued_bytes = 0
+        self._layer = layer
+        self._queue: deque[Datagram] = deque()
+
+    def receive(self) -> Datagram | None:
+        """The oldest datagram. None: a DatagramReady will come before the next one."""
+        return self._layer.take(self) if self._queue else None
+
+    def send(self, payload: Buffer, remote: Endpoint, path: Path, *, local_ip: int = 0) -> None:
+        """Queue a datagram, in fragments if it is above the MTU; dropped if the output queue is full.
+
+        A socket bound to ip 0 needs `local_ip`, the address that the answer comes from.
+        Raises Refused: `udp.too_big`, `udp.closed`, `udp.address_gone`.
+        """
+        self._layer.send(self, payload, remote, path, local_ip)
+
+    def close(self) -> None:
+        """Forget what is queued; idempotent."""
+        self._layer.close(self)
+
+
+class UdpLayer:
+    def __init__(
+        self,
+        link: Link,
+        limits: Limits,
+        counters: Counters,
+        events: list[Event],
+        output: Output,
+        addresses: set[int],
+        rng: Rng,
+    ) -> None:
+        self._link = link
+        self._limits = limits
+        self._counters = counters
+        self._events = events
+        self._output = output
+        self._addresses = addresses
+        self._rng = rng
+        self._sockets: dict[int, UdpSocket] = {}  # by ip << 16 | port
+        self.queued_bytes = 0
+        """In all receive queues, overhead included."""
+
+    def bind(self, local: Endpoint, user: object) -> UdpSocket:
+        if local.ip and local.ip not in self._addresses:
+            raise Misuse(f"udp bind {local}: not an address of this stack (add_address first)")
+        if len(self._sockets) >= self._limits.udp_sockets:
+            self._counters.add("udp.socket_limit")
+            raise Refused(
+                "udp.socket_limit", f"udp bind {local}: {self._limits.udp_sockets} sockets are open"
+            )
+        if not local.port:
+            local = Endpoint(local.ip, self._ephemeral_port(local.ip))
+        if local.ip << 16 | local.port in self._sockets:
+            raise Misuse(f"udp bind {local}: in use")
+        socket = self._sockets[local.ip << 16 | local.port] = UdpSocket(self, local, user)
+        return socket
+
+    def _ephemeral_port(self, ip: int) -> int:
+        """RFC 6056 3.3.1: from a random start, the next one that is free."""
+        start = self._rng.getrandbits(16)
+        for step in range(len(EPHEMERAL_PORTS)):
+            port = EPHEMERAL_PORTS[(start + step) % len(EPHEMERAL_PORTS)]
+            if ip << 16 | port not in self._sockets:
+                return port
+        raise Refused("udp.no_port", "udp bind: no ephemeral port is left")
+
+    def receive(self, ip: Ipv4Header, data: memoryview, path: Path, now: Micros, *, csum_ok: bool) -> bool:
+        """Deliver a datagram; False if nobody listens, which is the caller's to answer."""
+        try:
+            header, payload = wire.parse(data)
+        except Malformed as err:
+            self._counters.malformed(err)
+            return True
+        if header.checksum and not csum_ok:
+            total = pseudo_sum(ip.src, ip.dst, PROTO_UDP, header.length) + ones_sum(data[: header.length])
+            if total % 0xFFFF:
+                self._counters.drop("udp.bad_checksum")
+                return True
+        socket = self._sockets.get(ip.dst << 16 | header.dst_port) or self._sockets.get(header.dst_port)
+        if socket is None:
+            self._counters.drop("udp.closed_port")
+            return False
+        remote, local = Endpoint(ip.src, header.src_port), Endpoint(ip.dst, header.dst_port)
+        self._queue(socket, Datagram(payload, remote, local, path, now))
+        return True
+
+    def _queue(self, socket: UdpSocket, datagram: Datagram) -> None:
+        charge = len(datagram.payload) + UDP_OVERHEAD
+        if socket.queued_bytes + charge > self._limits.udp_socket_bytes:
+            reason = "udp.socket_full"
+        elif self.queued_bytes + charge > self._limits.udp_bytes:
+            reason = "udp.stack_full"
+        else:
+            if not socket._queue:
+                self._events.append(DatagramReady(socket))
+            socket._queue.append(datagram)
+            socket.queued_bytes += charge
+            self.queued_bytes += charge
+            self._counters.add("udp.received")
+            return
+        socket.drops += 1
+        self._counters.drop(reason)
+
+    def take(self, socket: UdpSocket) -> Datagram:
+        datagram = socket._queue.popleft()
+        charge = len(datagram.payload) + UDP_OVERHEAD
+        socket.queued_bytes -= charge
+        self.queued_bytes -= charge
+        return datagram
+
+    def send(self, socket: UdpSocket, payload: Buffer, remote: Endpoint, path: Path, local_ip: int) -> None:
+        src = socket.local.ip or local_ip
+        self._check_send(socket, len(payload), remote, src)
+        if not isinstance(payload, bytes):
+            payload = bytes(payload)  # a view may change before it is sent
+        src_port, size = socket.local.port, wire.HEADER_BYTES + len(payload)
+        partial = pseudo_sum(src, remote.ip, PROTO_UDP, size)
+        self._counters.add("udp.sent")
+        if self._link.checksum_offload and size <= self._link.mtu - HEADER_BYTES:
+            header = wire.build_header(src_port, remote.port, len(payload), partial)
+            offset = wire.CHECKSUM_OFFSET
+            self._output.send(
+                path, src, remote.ip, PROTO_UDP, header, payload, csum_start=HEADER_BYTES, csum_offset=offset
+            )
+            return
+        bare = wire.build_header(src_port, remote.port, len(payload), partial)
+        header = wire.build_header(
+            src_port, remote.port, len(payload), 0xFFFF - ones_sum_of((bare, payload)) or 0xFFFF
+        )
+        self._output.send(path, src, remote.ip, PROTO_UDP, header, payload)
+
+    def _check_send(self, socket: UdpSocket, size: int, remote: Endpoint, src: int) -> None:
+        if not src:
+            raise Misuse(f"udp send {remote}: socket is bound to every address (pass local_ip)")
+        if not 0 < remote.port < 65_536:
+            raise Misuse(f"udp send {remote}: port must be 1..65535")
+        if socket.closed:
+            raise Refused("udp.closed", f"udp send {remote}: socket is closed")
+        if src not in self._addresses:
+            raise Refused("udp.address_gone", f"udp send {remote}: local address was removed")
+        if size > wire.MAX_PAYLOAD:
+            self._counters.add("udp.too_big")
+            raise Refused("udp.too_big", f"udp send {remote}: {size} bytes, allowed 0..{wire.MAX_PAYLOAD}")
+
+    def receive_icmp_error(self, error: IcmpError) -> None:
+        key = error.src << 16 | error.src_port
+        socket = self._sockets.get(key) or self._sockets.get(error.src_port)
+        if socket is None:
+            self._counters.drop("udp.icmp_error_unknown")
+            return
+        socket.icmp_errors += 1
+        self._counters.add(f"udp.icmp_{error.kind.value}")
+
+    def close(self, socket: UdpSocket) -> None:
+        if socket.closed:
+            return
+        socket.closed = True
+        del self._sockets[socket.local.ip << 16 | socket.local.port]
+        self.queued_bytes -= socket.queued_bytes
+        socket.queued_bytes = 0
+        socket._queue.clear()
+
+    def remove_address(self, ip: int) -> None:
+        for socket in [socket for socket in self._sockets.values() if socket.local.ip == ip]:
+            self.close(socket)
