@@ -88,7 +88,7 @@ class Output:
             len(self._queue) + len(packets) > self._limits.output_packets
             or self.queued_bytes + size > self._limits.output_bytes
         ):
-            self._counters.drop("ip.output_full")
+            self._counters.add("ip.output_full")  # not drop: that would blame the packet being received
             if self.tap is not None:
                 for packet in packets:
                     self.tap("out", complete_pieces(packet), packet.path, self.now, "ip.output_full")

@@ -204,9 +204,10 @@ class Reassembler:
             oldest = next(iter(self._datagrams))
             victim = own if own != newcomer else oldest
             self._remove(victim)
-            self._counters.drop("ip.fragment_limit")
             if victim == newcomer:
+                self._counters.drop("ip.fragment_limit")
                 return
+            self._counters.add("ip.fragment_limit")
 
     def _remove(self, key: _Key) -> None:
         datagram = self._datagrams.pop(key)
