@@ -1,0 +1,112 @@
+"""Datagram handlers: a request, a responder, and a bounded queue between a slow handler and the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Address
+from typing import Any, NamedTuple, TypeAlias
+
+from juneau.model.ids import ServiceSpec, TenantId, VirtualAddr
+from juneau.services.limits import UdpLimits
+from juneau.services.log import Reporter
+from juneau.services.workers import Job, WorkerQueue
+
+
+class PacketRequest(NamedTuple):
+    """One datagram: UDP payload only."""
+
+    tenant: TenantId
+    service_id: int
+    addr: VirtualAddr
+    client: tuple[str, int]
+    payload: bytes
+
+    @property
+    def client_ip(self) -> IPv4Address:
+        return IPv4Address(self.client[0])
+
+    @property
+    def client_port(self) -> int:
+        return self.client[1]
+
+
+class Responder:
+    """The way back to the client of one request. May be used later, and more than once."""
+
+    __slots__ = ("_binding", "_client")
+
+    def __init__(self, binding: DatagramBinding, client: tuple[str, int]) -> None:
+        self._binding, self._client = binding, client
+
+    def write_response(self, payload: bytes | bytearray | memoryview) -> None:
+        """Send from the service's address. Nothing is sent once the service is gone."""
+        self._binding.send(payload, self._client)
+
+
+PacketHandler: TypeAlias = Callable[[PacketRequest, Responder], "Awaitable[None] | None"]
+
+
+class DatagramBinding(asyncio.DatagramProtocol):
+    """Runs a handler for every datagram of one binding; the reader never waits for it.
+
+    A plain handler runs at once and must be quick; what an `async def` handler (or any other
+    awaitable it returns) still has to do runs in a worker.
+    """
+
+    def __init__(
+        self,
+        spec: ServiceSpec,
+        handle: PacketHandler,
+        *,
+        limits: UdpLimits,
+        events: Counter[str],
+        reporter: Reporter,
+    ) -> None:
+        self._spec, self._handle = spec, handle
+        self._events, self._reporter = events, reporter
+        self._queue = WorkerQueue(workers=limits.workers, depth=limits.queue, timeout_s=limits.timeout_s)
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._events["udp.requests"] += 1
+        request = PacketRequest(self._spec.tenant, self._spec.service_id, self._spec.addr, addr, data)
+        try:
+            work = self._handle(request, Responder(self, addr))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation: any handler's any error
+            self._failed(error, addr)
+            return
+        if work is not None and inspect.isawaitable(work):
+            self._enqueue(work, addr)
+
+    def send(self, payload: bytes | bytearray | memoryview, client: tuple[str, int]) -> None:
+        if self._transport is None:
+            self._events["udp.responses_too_late"] += 1
+            return
+        self._events["udp.responses"] += 1
+        self._transport.sendto(payload, client)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
+
+    async def wait(self) -> None:
+        await self._queue.close()
+
+    def _enqueue(self, work: Awaitable[object], addr: tuple[str, int]) -> None:
+        if not self._queue.submit(Job(work, lambda error: self._failed(error, addr))):
+            self._events["udp.dropped_queue_full"] += 1
+
+    def _failed(self, error: BaseException, addr: tuple[str, int]) -> None:
+        event = "udp.handler_timeouts" if isinstance(error, TimeoutError) else "udp.handler_errors"
+        self._events[event] += 1
+        self._reporter.error(f"handler failed: {error!r}", client=addr[0], error=error)

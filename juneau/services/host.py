@@ -1,0 +1,241 @@
+"""Keeps every service bound in every Subnet it applies to, as the cluster changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from juneau.model.cluster import ClusterView, Subnet
+from juneau.model.ids import Protocol, ServiceId, ServiceSpec, VirtualAddr
+from juneau.services.framework import FIRST_FOREIGN_ID, Listener, ServiceContext, VirtualService
+from juneau.services.registry import Binding, Registry
+
+log = logging.getLogger(__name__)
+
+
+class Name(NamedTuple):
+    """Which listener of which service in which Subnet."""
+
+    service: str
+    subnet: str
+    proto: Protocol
+    port: int
+
+
+class Start(NamedTuple):
+    name: Name
+    spec: ServiceSpec
+
+
+class Stop(NamedTuple):
+    name: Name
+
+
+Plan: TypeAlias = list[Stop | Start]
+
+
+class Status(NamedTuple):
+    """One row: what should be bound, and whether it is. `error` is empty when it is."""
+
+    service: str
+    vpc: str
+    subnet: str
+    address: str
+    error: str
+
+
+class ServiceError(ValueError):
+    """A service that no host can run."""
+
+
+def reconcile(desired: Mapping[Name, ServiceSpec], running: Mapping[Name, ServiceSpec]) -> Plan:
+    """Steps that turn `running` into `desired`, stops first; empty when they agree. Pure."""
+    stale = [name for name in sorted(running) if running[name] != desired.get(name)]
+    missing = [name for name in sorted(desired) if running.get(name) != desired[name]]
+    return [*(Stop(name) for name in stale), *(Start(name, desired[name]) for name in missing)]
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What a view asks for: specs to bind, and what cannot be, with the reason."""
+
+    specs: Mapping[Name, ServiceSpec]
+    refused: Mapping[Name, str]
+
+
+def desired_bindings(services: Iterable[VirtualService], view: ClusterView) -> Desired:
+    """Every listener of every service in every Subnet it applies to. Pure."""
+    specs: dict[Name, ServiceSpec] = {}
+    refused: dict[Name, str] = {}
+    for service in services:
+        for subnet in view.subnets.values():
+            if subnet.vpc not in view.vpcs or not service.applies_to(subnet, view.vpcs[subnet.vpc]):
+                continue
+            for listener in service.listeners():
+                name = Name(service.name, subnet.name, listener.proto, listener.port)
+                outcome = _spec(service, subnet, listener, view)
+                if isinstance(outcome, str):
+                    refused[name] = outcome
+                else:
+                    specs[name] = outcome
+    return Desired(specs, refused)
+
+
+def _spec(
+    service: VirtualService, subnet: Subnet, listener: Listener, view: ClusterView
+) -> ServiceSpec | str:
+    ip = service.address(subnet)
+    if ip is None:
+        return f"subnet {subnet.name} ({subnet.cidr}) has no address for it"
+    if pod := view.pods_by_vpc_ip.get((subnet.vpc, ip)):
+        return f"{ip} is taken by pod {pod.namespace}/{pod.name}"
+    addr = VirtualAddr(ip, listener.port, listener.proto)
+    return ServiceSpec(service.service_id, view.tenant(subnet), addr, service.mac(subnet, ip))
+
+
+class ServiceHost:
+    """Runs `services` on a registry. `update` with every new view; a service that fails hurts no other."""
+
+    def __init__(
+        self, registry: Registry, services: Sequence[VirtualService], view: ClusterView | None = None
+    ) -> None:
+        _check(services)
+        self._registry = registry
+        self._services = {service.name: service for service in services}
+        self._view = view or ClusterView(synced=False)
+        self._running: dict[Name, Binding] = {}
+        self._errors: dict[Name, str] = {}
+        self._started: set[str] = set()
+        self._failed: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+        self._closed = False
+        for service in services:
+            service.context = ServiceContext(lambda: self._view, registry.metrics)
+
+    @property
+    def view(self) -> ClusterView:
+        return self._view
+
+    async def update(self, view: ClusterView) -> None:
+        """Follow `view`. Services see it at once; bindings follow before this returns.
+
+        What fails is logged, counted, shown by `status` and tried again on the next update.
+        """
+        self._view = view
+        async with self._lock:
+            if not self._closed:
+                await self._start_services()
+                await self._apply(self._view)
+
+    async def close(self) -> None:
+        """Unbind and stop everything. A second call does nothing."""
+        async with self._lock:
+            self._closed = True
+            await self._stop_bindings(list(self._running))
+            for name in sorted(self._started):
+                await self._stop_service(name)
+
+    def status(self) -> list[Status]:
+        """Every listener that should be there, in order."""
+        rows = {name: (str(b.spec.addr), "") for name, b in self._running.items()}
+        rows |= {name: (f":{name.port}/{name.proto.name.lower()}", why) for name, why in self._errors.items()}
+        return [
+            Status(name.service, self._vpc_of(name.subnet), name.subnet, address, error)
+            for name, (address, error) in sorted(rows.items())
+        ]
+
+    async def _apply(self, view: ClusterView) -> None:
+        up = [self._services[name] for name in sorted(self._started)]
+        desired = desired_bindings(up, view)
+        down = [service for name, service in self._services.items() if name in self._failed]
+        self._errors = dict(desired.refused) | {
+            name: self._failed[name.service] for name in desired_bindings(down, view).specs
+        }
+        plan = reconcile(desired.specs, {name: binding.spec for name, binding in self._running.items()})
+        await self._stop_bindings([step.name for step in plan if isinstance(step, Stop)])
+        for step in plan:
+            if isinstance(step, Start):
+                await self._start_binding(step, view)
+
+    async def _start_binding(self, step: Start, view: ClusterView) -> None:
+        service = self._services[step.name.service]
+        extra: dict[str, object] = {"vpc": view.subnets[step.name.subnet].vpc, "subnet": step.name.subnet}
+        try:
+            self._running[step.name] = await self._bind(service, step, extra)
+        except Exception as error:  # noqa: BLE001 - one failing service must not stop the others
+            self._errors[step.name] = str(error) or repr(error)
+            log.error("%s (tried again on the next change)", self._errors[step.name])
+
+    async def _bind(self, service: VirtualService, step: Start, extra: dict[str, object]) -> Binding:
+        listener = _listener(service, step.name)
+        registry, spec, handle = self._registry, step.spec, cast(Any, listener.handle)
+        if listener.protocol_factory is not None:
+            make = (
+                registry.create_server
+                if listener.proto == Protocol.TCP
+                else registry.create_datagram_endpoint
+            )
+            return await make(spec, listener.protocol_factory, name=service.name, extra=extra)
+        if listener.proto == Protocol.UDP:
+            limits = service.udp_limits
+            return await registry.register_udp_handler(
+                spec, handle, limits=limits, name=service.name, extra=extra
+            )
+        return await registry.listen_tcp(
+            spec,
+            handle,
+            limit=service.stream_limit,
+            limits=service.tcp_limits,
+            name=service.name,
+            extra=extra,
+        )
+
+    async def _stop_bindings(self, names: Sequence[Name]) -> None:
+        bindings = [self._running.pop(name) for name in names]
+        await asyncio.gather(*(binding.unregister() for binding in bindings))
+
+    async def _start_services(self) -> None:
+        for name in sorted(self._services.keys() - self._started):
+            try:
+                await self._services[name].start()
+            except Exception as error:  # noqa: BLE001 - one failing service must not stop the others
+                self._failed[name] = f"start {name}: {error or repr(error)}"
+                log.error("%s (tried again on the next change)", self._failed[name])
+            else:
+                self._failed.pop(name, None)
+                self._started.add(name)
+
+    async def _stop_service(self, name: str) -> None:
+        self._started.discard(name)
+        try:
+            await self._services[name].stop()
+        except Exception:
+            log.exception("stop %s", name)
+
+    def _vpc_of(self, subnet: str) -> str:
+        return self._view.subnets[subnet].vpc if subnet in self._view.subnets else ""
+
+
+def _listener(service: VirtualService, name: Name) -> Listener:
+    return next(li for li in service.listeners() if (li.proto, li.port) == (name.proto, name.port))
+
+
+def _check(services: Sequence[VirtualService]) -> None:
+    """Raises ServiceError: names and ids must be told apart."""
+    names: dict[str, VirtualService] = {}
+    ids: dict[int, str] = {}
+    for service in services:
+        if names.setdefault(service.name, service) is not service:
+            raise ServiceError(f"service {service.name!r} is given twice (rename one: `name` in its class)")
+        other = ids.setdefault(service.service_id, service.name)
+        if other != service.name:
+            raise ServiceError(f"services {other!r} and {service.name!r} share the id {service.service_id}")
+        if service.service_id < FIRST_FOREIGN_ID and service.service_id not in set(ServiceId):
+            raise ServiceError(
+                f"service {service.name!r} has the id {service.service_id}, allowed 1000 and up"
+            )
+        if not service.listeners():
+            raise ServiceError(f"service {service.name!r} listens nowhere (set tcp_ports or udp_ports)")
