@@ -1,0 +1,210 @@
+"""Joins a stack to an event loop: it performs, the stack decides.
+
+Packets come in through `receive`, then one `settle` delivers events, sends packets and arms the one
+timer. What the application does (write, close, connect) asks for a settle later in the same turn of
+the loop, so that several writes leave together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from juneau.netstack.aio.errors import os_error
+from juneau.netstack.events import Accepted, Closed, Connected, DatagramReady, Readable, Writable
+from juneau.netstack.types import MILLISECOND, Buffer, Micros, Path, TxPacket
+
+if TYPE_CHECKING:
+    from juneau.netstack.stack import Stack
+
+TX_BURST: Final = 256
+"""Packets one stack sends per turn of the loop, a millisecond or two; other tenants come between."""
+TX_BURST_TSO: Final = 64
+"""The same in superframes: up to 4 MiB."""
+SND_LIMIT: Final = 1024 * 1024
+"""Bytes of one connection's send queue that count as "in the kernel". Linux's tcp_wmem ends at 4 MiB."""
+LATE: Final = 5 * MILLISECOND
+"""A timer this late means that the loop stalled, and ACKs may wait unread in the link."""
+
+
+def monotonic_us() -> Micros:
+    return time.monotonic_ns() // 1000
+
+
+class Endable(Protocol):
+    """What `Driver.close` ends."""
+
+    def abort(self) -> None: ...
+
+
+class Driver:
+    """The packet side; `AsyncStack` adds the application side."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        send: Callable[[list[TxPacket]], None],
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        clock: Callable[[], Micros] = monotonic_us,
+        name: str = "",
+        route: Callable[[int], Path | None] | None = None,
+        snd_limit: int = SND_LIMIT,
+    ) -> None:
+        """`send` never blocks. `route` names the way to an address that nobody was heard from yet;
+        without it, opening a connection needs a `path`. `snd_limit`: bytes, see TcpTransport.
+        """
+        self.stack = stack
+        self.loop = loop if loop is not None else asyncio.get_running_loop()
+        self.clock = clock
+        self.name = name
+        self.route = route
+        self.snd_limit = snd_limit
+        self.ends: set[Endable] = set()  # transports and servers that are open
+        self._send = send
+        self._burst = TX_BURST_TSO if stack.link.tso else TX_BURST
+        self._settling = False
+        self._again = False  # settle was asked for while settling
+        self._scheduled = False
+        self._due = False  # a deadline had passed when the timer would have been armed
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: Micros = 0
+        self._closed = False
+
+    # Packets
+
+    def receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
+        """Take a packet; the caller settles once after its batch."""
+        if not self._closed:
+            self.stack.receive(packet, path, now, csum_ok=csum_ok)
+
+    def settle(self) -> None:
+        """Deliver events, send what is due, arm the timer."""
+        self._settle(self.clock())
+
+    def wake(self) -> None:
+        """Settle once more in this turn of the loop."""
+        if not self._scheduled and not self._settling:
+            self._scheduled = True
+            self.loop.call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._scheduled = False
+        now = self.clock()
+        if self._due and not self._closed:
+            self._due = False
+            self.stack.handle_timeout(now)
+        self._settle(now)
+
+    def _settle(self, now: Micros) -> None:
+        if self._settling or self._closed:
+            self._again = True  # settling: a link that answers inside `send`
+            return
+        stack = self.stack
+        self._settling = True
+        try:
+            while batch := stack.take_events():
+                for event in batch:
+                    _deliver(event)
+            packets = stack.take_packets(now, self._burst)
+            if packets:
+                self._send(packets)
+        finally:
+            self._settling = False
+        if self._again or len(packets) >= self._burst:
+            self._again = False
+            self.wake()
+        self._arm(stack.next_timeout(), now)
+
+    # The timer
+
+    def _arm(self, deadline: Micros | None, now: Micros) -> None:
+        """Armed too early is left alone: one vain wake-up costs less than moving the timer at each ACK."""
+        if deadline is None:
+            return
+        if deadline <= now:
+            self._due = True
+            self.wake()
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_later((deadline - now) / 1e6, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self.clock()
+        if now - self._timer_at > LATE:
+            # libuv runs timers before it polls: a turn later, what had arrived has been read
+            self.loop.call_soon(self.loop.call_soon, self._on_deadline)
+        else:
+            self._on_deadline()
+
+    def _on_deadline(self) -> None:
+        if self._closed:
+            return
+        now = max(self.clock(), self._timer_at)  # the loop may fire a clock tick early
+        self.stack.handle_timeout(now)
+        self._settle(now)
+
+    # Addresses
+
+    def source(self) -> int:
+        """The address to send from by default. OSError EADDRNOTAVAIL if there is none."""
+        if not self.stack.addresses:
+            raise os_error(errno.EADDRNOTAVAIL, f"source address of stack {self.name!r}")
+        return min(self.stack.addresses)
+
+    def add_address(self, ip: int) -> None:
+        self.stack.add_address(ip)
+
+    def remove_address(self, ip: int) -> None:
+        """Connections on it end with ConnectionAbortedError."""
+        self.stack.remove_address(ip, self.clock())
+        self.wake()
+
+    def close(self) -> None:
+        """Abort everything and tell the peers; after that nothing is received or sent."""
+        if self._closed:
+            return
+        for end in tuple(self.ends):
+            end.abort()
+        now = self.clock()
+        for conn in tuple(self.stack.tcp.connections()):
+            conn.abort(now)
+        while packets := self.stack.take_packets(now, self._burst):
+            self._send(packets)
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _deliver(event: Any) -> None:
+    """Tell whom the application put behind the connection, listener or socket, if it still holds it."""
+    kind = type(event)
+    if kind is Accepted:
+        user = event.listener.user
+    elif kind is DatagramReady:
+        user = event.socket.user
+    else:
+        user = event.conn.user
+    if user is None:
+        return
+    if kind is Readable:
+        user.on_readable()
+    elif kind is DatagramReady:
+        user.on_datagrams()
+    elif kind is Writable:
+        user.on_writable()
+    elif kind is Accepted:
+        user.on_accepted()
+    elif kind is Closed:
+        user.on_closed(event.reason)
+    elif kind is Connected:
+        user.on_connected()
