@@ -59,11 +59,13 @@ class Stack:
         self._icmp = IcmpLayer(limits, self.counters, self._output, self.tcp, self._udp)
         self._tap: Tap | None = None
         self._odd_to_output = True
+        self.loopback = False
+        """The link brings back what the stack sends to itself: own addresses and 127/8 are then no martians."""
 
     # Addresses
 
     def add_address(self, ip: int) -> None:
-        if is_martian(ip):
+        if is_martian(ip) and not (self.loopback and ip >> 24 == 127):
             raise Misuse(f"add address {ip:#010x}: not a unicast address")
         self.addresses.add(ip)
 
@@ -116,7 +118,7 @@ class Stack:
             return
         if header.dst not in self.addresses:
             self.counters.drop("ip.not_ours")
-        elif is_martian(header.src) or header.src in self.addresses:
+        elif not self.loopback and (is_martian(header.src) or header.src in self.addresses):
             self.counters.drop("ip.martian_source")
         elif header.is_fragment:
             # What was offloaded was whole: nobody vouches for the sum of fragments.
