@@ -61,7 +61,8 @@ def load_service(
         )
     if bool(tcp_ports) == bool(udp_ports):
         raise LoadError(f"load {reference}: a handler needs ports of one kind (--tcp PORT or --udp PORT)")
-    return FunctionService(target, tcp_ports=tcp_ports, udp_ports=udp_ports, offset=offset)
+    name = Path(reference.rpartition(":")[0]).stem.rpartition(".")[2]
+    return FunctionService(target, name=name, tcp_ports=tcp_ports, udp_ports=udp_ports, offset=offset)
 
 
 def _installed() -> dict[str, Any]:
