@@ -1,4 +1,4 @@
-"""What the packet plane is asked for and what it answers. Values only: no kernel, no imports beyond the model."""
+"""What the packet plane is asked for and what it answers. Values only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PlaneSettings:
     flow_entries: int = 131_072
     """Records of `virtual_service_flow_map` (LRU, 76 bytes each)."""
     offload: bool = True
-    """False: no vnet header on TAP and sender; the kernel and the stack then cut and checksum (slow, for comparison)."""
+    """False: no vnet header on TAP and sender; kernel and stack then cut and checksum themselves (slow)."""
     frame_budget: int = 64
     """Frames read per wake-up before other callbacks get their turn; at most 64 x 64 KiB."""
     tap_queue_frames: int = 1_000
@@ -93,7 +93,7 @@ class FlowRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class ReturnPath:
-    """The way back to a Pod. Made by the plane, one per NIC; equal only to itself, so that hashing is free."""
+    """The way back to a Pod. Made by the plane, one per NIC; equal only to itself, so hashing is free."""
 
     nic: Nic
     ether: dict[bytes, bytes] = field(default_factory=dict, repr=False)

@@ -1,6 +1,7 @@
 """bpf/include/juneau_abi.h in Python: change both together.
 
-Formats are `=`: host order, no hidden padding. Network-order fields travel as bytes. Needs neither bcc nor a kernel.
+Formats are `=`: host order, no hidden padding. Network-order fields travel as bytes. Needs no bcc and no
+kernel.
 """
 
 from __future__ import annotations

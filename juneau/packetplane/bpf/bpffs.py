@@ -32,7 +32,7 @@ def is_on_bpffs(path: str) -> bool:
 
 
 def _file_system_of(path: str, mountinfo: str) -> str:
-    """Type of the file system that `path` is or would be on: the longest mount point, the last one mounted."""
+    """Type of the file system that `path` is or would be on: longest mount point, last mounted."""
     best, kind = "", ""
     for line in mountinfo.splitlines():
         mount, _, rest = line.partition(" - ")
@@ -53,7 +53,10 @@ def _mount() -> None:
 
 def remove_misfits(pin_path: str, flow_entries: int) -> list[str]:
     """Unpin maps that an earlier version or other settings left with another layout; returns their names."""
-    return [spec.name for spec in abi.MAPS if _is_misfit(pin_path, spec, flow_entries) and _unpin(pin_path, spec)]
+    misfits = [spec.name for spec in abi.MAPS if _is_misfit(pin_path, spec, flow_entries)]
+    for name in misfits:
+        Path(pin_path, name).unlink(missing_ok=True)
+    return misfits
 
 
 def _is_misfit(pin_path: str, spec: abi.MapSpec, flow_entries: int) -> bool:
@@ -69,11 +72,6 @@ def _is_misfit(pin_path: str, spec: abi.MapSpec, flow_entries: int) -> bool:
         os.close(fd)
     sizes = info.get("key_size"), info.get("value_size")
     return sizes != spec[1:] or (spec is abi.FLOW_MAP and info["max_entries"] != flow_entries)
-
-
-def _unpin(pin_path: str, spec: abi.MapSpec) -> bool:
-    Path(pin_path, spec.name).unlink(missing_ok=True)
-    return True
 
 
 def remove_pins(pin_path: str) -> list[str]:

@@ -16,7 +16,7 @@ PROGRAM: Final = "pod_egress"
 
 
 class LoadedProgram:
-    """The loaded program; its file descriptor lives until `close`. Attached filters keep their own reference."""
+    """The loaded program; its file descriptor lives until `close`. Filters keep their own reference."""
 
     def __init__(self, module: Any, fd: int) -> None:
         self._module = module
@@ -24,9 +24,8 @@ class LoadedProgram:
 
     def close(self) -> None:
         if self._module is not None:
-            self._module.cleanup()
+            self._module.cleanup()  # closes the descriptor too
             self._module = None
-            os.close(self.fd)
             self.fd = -1
 
 
@@ -73,7 +72,7 @@ def _import_bcc() -> Any:
         ) from err
     if not hasattr(bcc, "BPF"):
         raise PlaneError(
-            f"import bcc: {bcc.__file__} is not the BPF compiler (pip uninstall bcc; apt install python3-bpfcc)"
+            f"import bcc: {bcc.__file__} is another package (pip uninstall bcc; apt install python3-bpfcc)"
         )
     return bcc
 

@@ -1,0 +1,115 @@
+"""Frames from the TAP to the stacks: read a batch, check the stamp, hand over, settle once.
+
+The reader never waits: a stack only queues, and its `settle` schedules what handlers do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Final
+
+from juneau.netstack.types import Micros
+from juneau.packetplane import vnet
+from juneau.packetplane.bpf.abi import STAMP_TAG
+from juneau.packetplane.types import ReturnPath, StackInput
+
+_log = logging.getLogger(__name__)
+
+_ETH_P_IP: Final = 0x0800
+_ETHERNET: Final = Struct("!HIHIH")  # stamp (see abi.Stamp), ethertype
+_VNET_ETHERNET: Final = Struct("!BB8xHIHIH")  # vnet flags and gso_type first; the rest of it is host order
+_MIN_IPV4: Final = 20
+_CSUM_OK: Final = vnet.NEEDS_CSUM | vnet.DATA_VALID
+
+Receiver = Callable[[int], "StackInput | None"]
+
+
+def monotonic_us() -> Micros:
+    return time.monotonic_ns() // 1_000
+
+
+class Dispatcher:
+    """Counters: `rx.short`, `rx.no_stamp`, `rx.not_ip`, `rx.unknown_nic`, `rx.wrong_subnet`, `rx.no_stack`,
+    `rx.gso_kind`, `rx.stack_error`; all are drops."""
+
+    def __init__(self, receiver: Receiver, counters: Counter[str], *, vnet_header: bool) -> None:
+        self.paths: Mapping[int, ReturnPath] = {}
+        """By ifindex. Replaced as a whole, possibly by another thread."""
+        self.receiver = receiver
+        self._counters = counters
+        self._vnet_header = vnet_header
+        self._ip_at = (vnet.HEADER_BYTES if vnet_header else 0) + _ETHERNET.size
+
+    def read_batch(self, read: Callable[[], bytes], budget: int) -> int:
+        """Take up to `budget` frames; returns how many there were.
+
+        `read` raises BlockingIOError when it is empty, OSError when it broke: what came before is delivered,
+        then it is raised.
+        """
+        now = monotonic_us()
+        touched: dict[int, StackInput] = {}
+        taken = 0
+        try:
+            while taken < budget:
+                frame = read()
+                taken += 1
+                self._deliver(frame, now, touched)
+        except BlockingIOError:
+            pass
+        finally:
+            self._settle(touched)
+        return taken
+
+    def _deliver(self, frame: bytes, now: Micros, touched: dict[int, StackInput]) -> None:
+        path = self._path_of(frame)
+        if path is None:
+            return
+        vpc_id = path.nic.tenant.vpc_id
+        stack = touched.get(vpc_id) or self.receiver(vpc_id)
+        if stack is None:
+            self._counters["rx.no_stack"] += 1
+            return
+        touched[vpc_id] = stack
+        csum_ok = self._vnet_header and bool(frame[0] & _CSUM_OK or frame[1])
+        try:
+            stack.receive(memoryview(frame)[self._ip_at :], path, now, csum_ok)
+        except Exception:  # noqa: BLE001
+            # A stack takes any bytes; if one has a bug, the other tenants must not feel it.
+            self._counters["rx.stack_error"] += 1
+            _log.exception("stack of vpc %d raised on a packet of %s", vpc_id, path.nic.ifname)
+
+    def _path_of(self, frame: bytes) -> ReturnPath | None:
+        """Whose frame it is, by its stamp; None: counted and dropped."""
+        if len(frame) < self._ip_at + _MIN_IPV4:
+            self._counters["rx.short"] += 1
+            return None
+        if self._vnet_header:
+            _, gso, dst_tag, subnet_id, src_tag, ifindex, ethertype = _VNET_ETHERNET.unpack_from(frame)
+            if gso & ~vnet.GSO_ECN not in (vnet.GSO_NONE, vnet.GSO_TCPV4):
+                self._counters["rx.gso_kind"] += 1
+                return None
+        else:
+            dst_tag, subnet_id, src_tag, ifindex, ethertype = _ETHERNET.unpack_from(frame)
+        if dst_tag != STAMP_TAG or src_tag != STAMP_TAG:
+            self._counters["rx.no_stamp"] += 1
+        elif ethertype != _ETH_P_IP:
+            self._counters["rx.not_ip"] += 1
+        elif (path := self.paths.get(ifindex)) is None:
+            self._counters["rx.unknown_nic"] += 1
+        elif path.nic.tenant.subnet_id != subnet_id:
+            self._counters["rx.wrong_subnet"] += 1
+        else:
+            return path
+        return None
+
+    def _settle(self, touched: dict[int, StackInput]) -> None:
+        for vpc_id, stack in touched.items():
+            try:
+                stack.settle()
+            except Exception:  # noqa: BLE001
+                self._counters["rx.stack_error"] += 1
+                _log.exception("stack of vpc %d raised while settling", vpc_id)

@@ -1,0 +1,89 @@
+"""Keeps the TAP read: a batch per wake-up, and a new attachment when the device broke."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from juneau.packetplane.dispatcher import Dispatcher
+from juneau.packetplane.tap import Tap
+from juneau.packetplane.types import PlaneError, PlaneSettings
+
+_log = logging.getLogger(__name__)
+
+_FIRST_RETRY_S: Final = 0.05
+_LAST_RETRY_S: Final = 5.0
+
+
+class TapReader:
+    """Counters: `rx.frames`, `rx.batches`; `rx.read_error`, `rx.reopened`."""
+
+    def __init__(
+        self,
+        tap: Tap,
+        dispatcher: Dispatcher,
+        settings: PlaneSettings,
+        counters: Counter[str],
+        on_reopened: Callable[[Tap], None],
+    ) -> None:
+        """`on_reopened` gets the new attachment, whose ifindex may be another."""
+        self.tap = tap
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._counters = counters
+        self._on_reopened = on_reopened
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = _FIRST_RETRY_S
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.add_reader(self.tap.fd, self._on_readable)
+
+    def stop(self) -> None:
+        if self._loop is None:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        elif self.tap.fd >= 0:
+            self._loop.remove_reader(self.tap.fd)
+        self._loop = None
+
+    def _on_readable(self) -> None:
+        try:
+            taken = self._dispatcher.read_batch(self.tap.read, self._settings.frame_budget)
+        except OSError as err:
+            self._on_broken(err)
+            return
+        self._counters["rx.frames"] += taken
+        self._counters["rx.batches"] += 1
+
+    def _on_broken(self, err: OSError) -> None:
+        """EBADFD or EIO: somebody removed the device. Never end; attach again, later and later."""
+        self._counters["rx.read_error"] += 1
+        _log.error("read tap %s: %s (attaching again)", self.tap.name, err.strerror)
+        if self._loop is None:
+            return
+        self._loop.remove_reader(self.tap.fd)
+        self.tap.close()
+        self._retry = self._loop.call_later(self._retry_s, self._reopen)
+
+    def _reopen(self) -> None:
+        loop, self._retry = self._loop, None
+        if loop is None:
+            return
+        try:
+            self.tap = Tap.open(self._settings)
+        except PlaneError as err:
+            self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
+            _log.error("%s; trying again in %.1f s", err, self._retry_s)
+            self._retry = loop.call_later(self._retry_s, self._reopen)
+            return
+        self._retry_s = _FIRST_RETRY_S
+        self._counters["rx.reopened"] += 1
+        self._on_reopened(self.tap)
+        loop.add_reader(self.tap.fd, self._on_readable)

@@ -1,0 +1,103 @@
+"""Packets from the stacks straight onto Pods' interfaces, one system call each.
+
+A socket per interface, bound to it: naming the interface in every call costs a look-up by name in CPython.
+Protocol 0, so that it receives nothing. Writes through the descriptor: cheaper than `socket.sendmsg`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from juneau.netstack.types import TxPacket
+from juneau.packetplane import vnet
+from juneau.packetplane.types import PlaneSettings, ReturnPath
+
+_ETHERNET_BYTES: Final = 14
+_ETHERTYPE_IPV4: Final = b"\x08\x00"
+_SOL_PACKET, _PACKET_VNET_HDR, _SO_SNDBUFFORCE = 263, 15, 32
+_REASONS: Final = {
+    errno.EAGAIN: "tx.would_block",
+    errno.ENOBUFS: "tx.no_buffers",
+    errno.EMSGSIZE: "tx.too_big",
+    errno.ENETDOWN: "tx.link_down",
+    errno.ENXIO: "tx.no_device",
+    errno.ENODEV: "tx.no_device",
+}
+
+MacOf = Callable[[ReturnPath, bytes], bytes]
+"""The Ethernet source for packets of a source IP (4 bytes) to a path."""
+
+
+class Sender:
+    """Counters, all drops: `tx.would_block` (`send_buffer_bytes` are on their way), `tx.no_buffers`,
+    `tx.too_big`, `tx.link_down`, `tx.no_device`, `tx.no_path`, `tx.error`."""
+
+    def __init__(self, settings: PlaneSettings, counters: Counter[str], mac_of: MacOf) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._mac_of = mac_of
+        self._sockets: dict[ReturnPath, socket.socket] = {}
+
+    def send(self, packets: list[TxPacket]) -> None:
+        """Never blocks, never raises."""
+        for packet in packets:
+            path = packet.path
+            if not isinstance(path, ReturnPath) or not path.alive:
+                self._counters["tx.no_path"] += 1
+                continue
+            try:
+                self._send_one(packet, path)
+            except OSError as err:
+                self._counters[_REASONS.get(err.errno or 0, "tx.error")] += 1
+
+    def _send_one(self, packet: TxPacket, path: ReturnPath) -> None:
+        link = self._sockets.get(path) or self._open(path)
+        source = packet.header[12:16]
+        head = (path.ether.get(source) or self._ether(path, source)) + packet.header
+        if self._settings.offload:
+            head = _vnet_header(packet) + head
+        os.writev(link.fileno(), [head, *packet.payload])
+
+    def _ether(self, path: ReturnPath, source: bytes) -> bytes:
+        ether = path.nic.mac + self._mac_of(path, source) + _ETHERTYPE_IPV4
+        path.ether[source] = ether
+        return ether
+
+    def _open(self, path: ReturnPath) -> socket.socket:
+        link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        try:
+            link.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, self._settings.send_buffer_bytes)
+            if self._settings.offload:
+                link.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+            link.bind((path.nic.ifname, 0))
+        except OSError:
+            link.close()
+            raise
+        self._sockets[path] = link
+        return link
+
+    def forget(self, paths: list[ReturnPath]) -> None:
+        """Close what belonged to NICs that are gone. On the sending thread: closed numbers get used again."""
+        for path in paths:
+            path.alive = False
+            if (link := self._sockets.pop(path, None)) is not None:
+                link.close()
+
+    def close(self) -> None:
+        self.forget(list(self._sockets))
+
+
+def _vnet_header(packet: TxPacket) -> bytes:
+    if not packet.csum_start:
+        return vnet.PLAIN
+    return vnet.build(
+        _ETHERNET_BYTES + len(packet.header),
+        packet.gso_size,
+        _ETHERNET_BYTES + packet.csum_start,
+        packet.csum_offset,
+    )

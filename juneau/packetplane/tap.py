@@ -1,0 +1,111 @@
+"""The TAP that BPF redirects virtual services' frames to. Only read; answers leave through AF_PACKET.
+
+Plain ioctls, no netlink: safe to call on the event loop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from juneau.packetplane import vnet
+from juneau.packetplane.types import PlaneError, PlaneSettings
+
+READ_BYTES: Final = vnet.HEADER_BYTES + 14 + 65_535
+"""vnet header, Ethernet, the largest IPv4 packet."""
+
+_TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD, _TUNSETVNETHDRSZ = 0x400454CA, 0x400454CB, 0x400454D0, 0x400454D8
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8913, 0x8914, 0x8922, 0x8943
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR, _IFF_UP = 0x0002, 0x1000, 0x4000, 0x1
+_TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO_ECN, _TUN_F_USO = 0x01, 0x02, 0x08, 0x20 | 0x40
+_IFREQ: Final = Struct("16sI20x")
+_IFREQ_FLAGS: Final = Struct("16sH22x")
+
+
+class Tap:
+    """An open, persistent TAP: its ifindex outlives this process."""
+
+    def __init__(self, fd: int, name: str, ifindex: int, *, vnet_header: bool, uso: bool) -> None:
+        self.fd = fd
+        self.name = name
+        self.ifindex = ifindex
+        self.vnet_header = vnet_header
+        self.uso = uso
+
+    @classmethod
+    def open(cls, settings: PlaneSettings) -> Tap:
+        """Create the device or attach to the one an earlier run left. Raises PlaneError."""
+        name = settings.tap_name
+        fd = -1
+        try:
+            fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            flags = _IFF_TAP | _IFF_NO_PI | (_IFF_VNET_HDR if settings.offload else 0)
+            fcntl.ioctl(fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), flags))
+            uso = _set_offload(fd, settings.offload)
+            fcntl.ioctl(fd, _TUNSETPERSIST, 1)
+            _set_up(name, settings)
+            return cls(fd, name, socket.if_nametoindex(name), vnet_header=settings.offload, uso=uso)
+        except OSError as err:
+            if fd >= 0:
+                os.close(fd)
+            raise PlaneError(f"open tap {name}: {err.strerror} ({_remedy(err)})") from err
+
+    def read(self) -> bytes:
+        """One frame, in memory of its own. Raises BlockingIOError: none now; OSError: the device broke."""
+        return os.read(self.fd, READ_BYTES)
+
+    def close(self) -> None:
+        """The device stays."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def destroy(self) -> None:
+        """Close, and the device goes with us."""
+        if self.fd >= 0:
+            fcntl.ioctl(self.fd, _TUNSETPERSIST, 0)
+        self.close()
+
+    def kernel_drops(self) -> int:
+        """Frames the kernel dropped because we did not read fast enough."""
+        try:
+            return int(Path("/sys/class/net", self.name, "statistics/tx_dropped").read_text())
+        except OSError:
+            return 0
+
+
+def _remedy(err: OSError) -> str:
+    if isinstance(err, FileNotFoundError):
+        return "modprobe tun"
+    if isinstance(err, PermissionError):
+        return "needs root or CAP_NET_ADMIN"
+    return "is another juneau using it? choose another tap_name, or stop that one"
+
+
+def _set_offload(fd: int, offload: bool) -> bool:
+    """Take superframes. Returns whether UDP's come too (Linux 6.2)."""
+    if not offload:
+        fcntl.ioctl(fd, _TUNSETOFFLOAD, 0)
+        return False
+    fcntl.ioctl(fd, _TUNSETVNETHDRSZ, vnet.HEADER_BYTES.to_bytes(4, sys.byteorder))
+    tcp = _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO_ECN
+    fcntl.ioctl(fd, _TUNSETOFFLOAD, tcp)
+    return False
+
+
+def _set_up(name: str, settings: PlaneSettings) -> None:
+    # No router solicitations, no neighbour discovery: nobody but BPF has anything to say here.
+    quiet = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
+    if quiet.exists():
+        quiet.write_text("1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        raw = name.encode()
+        fcntl.ioctl(control, _SIOCSIFMTU, _IFREQ.pack(raw, settings.mtu))
+        fcntl.ioctl(control, _SIOCSIFTXQLEN, _IFREQ.pack(raw, settings.tap_queue_frames))
+        _, flags = _IFREQ_FLAGS.unpack(fcntl.ioctl(control, _SIOCGIFFLAGS, _IFREQ_FLAGS.pack(raw, 0)))
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(raw, flags | _IFF_UP))
