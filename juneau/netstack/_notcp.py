@@ -24,10 +24,14 @@ class TcpLayer:
         self.errors: list[Any] = []
 
     def receive(self, ip: Any, segment: Any, path: Any, now: int, *, csum_ok: bool) -> None:
+        self.counters.add("tcp.received")
         self.segments.append((ip, bytes(segment), path, now, csum_ok))
 
     def receive_icmp_error(self, *args: Any) -> None:
         self.errors.append(args)
+
+    def listen(self, *args: Any, **kw: Any) -> None:
+        pass
 
     def handle_timeout(self, now: int) -> None:
         pass
