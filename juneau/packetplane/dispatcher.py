@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from juneau.netstack.types import Micros
-from juneau.packetplane import vnet
+from juneau.packetplane import uso, vnet
 from juneau.packetplane.bpf.abi import STAMP_TAG
 from juneau.packetplane.types import ReturnPath, StackInput
 
@@ -23,6 +23,7 @@ _ETH_P_IP: Final = 0x0800
 _ETHERNET: Final = Struct("!HIHIH")  # stamp (see abi.Stamp), ethertype
 _VNET_ETHERNET: Final = Struct("!BB8xHIHIH")  # vnet flags and gso_type first; the rest of it is host order
 _MIN_IPV4: Final = 20
+_GSO_KINDS: Final = frozenset({vnet.GSO_NONE, vnet.GSO_TCPV4, vnet.GSO_UDP_L4})
 _CSUM_OK: Final = vnet.NEEDS_CSUM | vnet.DATA_VALID
 
 Receiver = Callable[[int], "StackInput | None"]
@@ -74,13 +75,27 @@ class Dispatcher:
             self._counters["rx.no_stack"] += 1
             return
         touched[vpc_id] = stack
+        packet = memoryview(frame)[self._ip_at :]
         csum_ok = self._vnet_header and bool(frame[0] & _CSUM_OK or frame[1])
         try:
-            stack.receive(memoryview(frame)[self._ip_at :], path, now, csum_ok)
+            if self._vnet_header and frame[1] & ~vnet.GSO_ECN == vnet.GSO_UDP_L4:
+                self._receive_datagrams(stack, packet, vnet.gso_size(frame), path, now)
+            else:
+                stack.receive(packet, path, now, csum_ok)
         except Exception:  # noqa: BLE001
             # A stack takes any bytes; if one has a bug, the other tenants must not feel it.
             self._counters["rx.stack_error"] += 1
             _log.exception("stack of vpc %d raised on a packet of %s", vpc_id, path.nic.ifname)
+
+    def _receive_datagrams(
+        self, stack: StackInput, packet: memoryview, size: int, path: ReturnPath, now: Micros
+    ) -> None:
+        pieces = uso.split(packet, size)
+        if pieces is None:
+            self._counters["rx.gso_kind"] += 1
+            return
+        for piece in pieces:
+            stack.receive(piece, path, now, True)
 
     def _path_of(self, frame: bytes) -> ReturnPath | None:
         """Whose frame it is, by its stamp; None: counted and dropped."""
@@ -89,7 +104,7 @@ class Dispatcher:
             return None
         if self._vnet_header:
             _, gso, dst_tag, subnet_id, src_tag, ifindex, ethertype = _VNET_ETHERNET.unpack_from(frame)
-            if gso & ~vnet.GSO_ECN not in (vnet.GSO_NONE, vnet.GSO_TCPV4):
+            if gso & ~vnet.GSO_ECN not in _GSO_KINDS:
                 self._counters["rx.gso_kind"] += 1
                 return None
         else:

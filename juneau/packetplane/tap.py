@@ -5,6 +5,7 @@ Plain ioctls, no netlink: safe to call on the event loop.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -94,8 +95,14 @@ def _set_offload(fd: int, offload: bool) -> bool:
         return False
     fcntl.ioctl(fd, _TUNSETVNETHDRSZ, vnet.HEADER_BYTES.to_bytes(4, sys.byteorder))
     tcp = _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO_ECN
-    fcntl.ioctl(fd, _TUNSETOFFLOAD, tcp)
-    return False
+    try:
+        fcntl.ioctl(fd, _TUNSETOFFLOAD, tcp | _TUN_F_USO)
+    except OSError as err:
+        if err.errno != errno.EINVAL:
+            raise
+        fcntl.ioctl(fd, _TUNSETOFFLOAD, tcp)
+        return False
+    return True
 
 
 def _set_up(name: str, settings: PlaneSettings) -> None:

@@ -1,7 +1,7 @@
 """Find kernel headers for bcc.
 
 Our programs include UAPI only, so any version's headers will do. bcc wants one complete tree; Debian splits
-it into `linux-headers-<version>-common` and `linux-headers-<version>-<flavour>`, merged here by symbolic links.
+it into `linux-headers-<version>-common` and `linux-headers-<version>-<flavour>`: merged here, by links.
 """
 
 from __future__ import annotations
