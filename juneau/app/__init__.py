@@ -1,0 +1,1 @@
+"""Composition: the only modules that know every package."""

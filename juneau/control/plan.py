@@ -47,6 +47,7 @@ class PodPlan:
     host_ifname: str
     subnet: str
     ip: IPv4Address
+    prefix_len: int
     mac: Mac
     gateway: IPv4Address
     mtu: int
@@ -229,6 +230,7 @@ def _pod_plan(pod: res.Pod, view: ClusterView, *, lab: str, mtu: int) -> PodPlan
         host_ifname=host_ifname(lab, namespace, name),
         subnet=subnet.name,
         ip=placed.ip,
+        prefix_len=subnet.cidr.prefixlen,
         mac=placed.mac,
         gateway=subnet.gateway,
         mtu=mtu,

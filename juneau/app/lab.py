@@ -1,0 +1,303 @@
+"""A lab: manifests made real on one machine, and unmade again whatever happens.
+
+The record on disk names everything before it exists; a crash therefore leaves nothing that
+`down` cannot find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from juneau.app import links, netns
+from juneau.app.containers import Containers
+from juneau.app.node import Node
+from juneau.app.progress import Report, silent
+from juneau.app.settings import LabSettings, NodeSettings
+from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, command
+from juneau.control.plan import LabPlan, PodPlan, netns_prefix
+from juneau.packetplane import Nic, PacketPlane, PlaneSettings, cleanup
+from juneau.services.framework import VirtualService
+from juneau.services.host import Status
+
+if TYPE_CHECKING:
+    from juneau.app.api import ControlApi
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Lab:
+    """One lab while it is up. `up` once, `close` always."""
+
+    def __init__(
+        self,
+        settings: LabSettings,
+        plan: LabPlan,
+        services: Sequence[VirtualService],
+        *,
+        report: Report = silent,
+    ) -> None:
+        self.settings, self.plan, self.services = settings, plan, services
+        self.state = StateDir(settings.state_dir)
+        self.record = _record(settings, plan, self.state)
+        self.containers = Containers()
+        self.node: Node | None = None
+        self.report = report
+        self._plane: PacketPlane | None = None
+        self._api: ControlApi | None = None
+        self._ifindex: dict[str, int] = {}
+
+    async def up(self) -> None:
+        self.state.write(self.record)
+        self._write_resolv_conf()
+        self.report("loading the packet plane")
+        await _in_worker(self._open_plane)
+        assert self._plane is not None
+        self.node = Node(self._plane, self.services)
+        self.report(f"making {len(self.plan.pods)} pods")
+        await _in_worker(self._make_links)
+        await self.node.apply(self.plan.view, [self._nic(pod) for pod in self.plan.pods])
+        self.report("starting commands")
+        await self._start_containers()
+        await self._serve_api()
+        self._set_phase("ready")
+        log.info("lab %s is up: %d pods", self.settings.name, len(self.plan.pods))
+
+    async def close(self) -> None:
+        """Tear down. One step's failure is logged and does not stop the next."""
+        self._set_phase("stopping")
+        self.report("tearing down")
+        if self._api is not None:
+            await _attempt("stop the control socket", self._api.stop())
+        grace = self.settings.stop_grace_s
+        await _attempt("stop the pods' commands", self.containers.stop(grace_s=grace))
+        if self.node is not None:
+            await _attempt("stop the node", self.node.close())
+        elif self._plane is not None:
+            await _attempt("close the packet plane", _in_worker(self._plane.close))
+        await _attempt("sweep", _in_worker(lambda: sweep(self.settings, self.record)))
+        self.state.remove()
+
+    def bound(self, service: str) -> list[Status]:
+        """Where `service` answers, and where it should but cannot."""
+        assert self.node is not None  # while it is up
+        return [row for row in self.node.host.status() if row.service == service]
+
+    def status(self) -> dict[str, Any]:
+        assert self._api is not None  # while it is up
+        return self._api.status()
+
+    def _open_plane(self) -> None:
+        self._plane = PacketPlane.open(plane_settings(self.settings.node))
+
+    def _make_links(self) -> None:
+        self._ifindex = links.make(self.plan.pods, lab=self.settings.name)
+
+    def _nic(self, pod: PodPlan) -> Nic:
+        view = self.plan.view
+        tenant = view.tenant(view.subnets[pod.subnet])
+        return Nic(self._ifindex[pod.host_ifname], pod.host_ifname, tenant, pod.ip, pod.mac)
+
+    def _write_resolv_conf(self) -> None:
+        for plan, record in zip(self.plan.pods, self.record.pods, strict=True):
+            folder = self._pod_folder(plan)
+            folder.mkdir(parents=True)
+            if record.resolv_conf:
+                Path(record.resolv_conf).write_text(plan.resolv_conf)
+
+    async def _start_containers(self) -> None:
+        for plan, record in zip(self.plan.pods, self.record.pods, strict=True):
+            resolv_conf = Path(record.resolv_conf) if record.resolv_conf else None
+            for container in plan.containers:
+                path = Path(record.logs[container.name])
+                await self.containers.start(plan, container, log_path=path, resolv_conf=resolv_conf)
+
+    async def _serve_api(self) -> None:
+        from juneau.app.api import ControlApi
+
+        self._api = ControlApi(self)
+        await self._api.start(self.state.socket)
+
+    def _pod_folder(self, pod: PodPlan) -> Path:
+        return _pod_folder(self.state, pod)
+
+    def _set_phase(self, phase: str) -> None:
+        self.record = replace(self.record, phase=phase)
+        self.state.write(self.record)
+
+
+def run(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
+    """Bring `lab` up, run `main`, tear down; returns main's status.
+
+    SIGINT, SIGTERM and SIGHUP cancel `main` once; the tear-down itself is not interrupted. Raises
+    LabError when the lab is up already.
+    """
+    import uvloop
+
+    try:
+        with lab.state.locked():
+            _sweep_crashed(lab)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_session(lab, main))
+    except Busy:
+        raise LabError(_already_up(lab.settings)) from None
+
+
+async def _session(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        if not received and task is not None:
+            task.cancel()
+        received.append(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await lab.up()
+        return await main(lab)
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 0 if lab.record.phase == "ready" else 128 + received[0]
+    finally:
+        if received and task is not None:
+            task.uncancel()  # or every timeout during the tear-down would count as a cancellation
+        received.append(signal.SIGTERM)  # from here on signals change nothing
+        await lab.close()
+
+
+async def wait_for_signal(_: Lab) -> int:
+    """A `main` that does nothing."""
+    await asyncio.Event().wait()
+    return 0
+
+
+def down(settings: LabSettings, *, report: Report = silent) -> list[str]:
+    """Stop the lab, or clear up after one that crashed. Says what it removed; empty: nothing was there."""
+    state = StateDir(settings.state_dir)
+    record = state.read()
+    stopped: list[str] = []
+    if state.busy:
+        pid = record.pid if record else 0
+        report(f"stopping lab {settings.name!r} (pid {pid})")
+        _stop_daemon(state, pid, settings)
+        stopped = [f"lab {settings.name!r} (pid {pid})"]
+    try:
+        with state.locked():
+            removed = sweep(settings, state.read() or record)
+            state.remove()
+    except Busy:
+        raise LabError(f"take lab {settings.name!r} down: another command holds it (try again)") from None
+    return stopped + removed
+
+
+def sweep(settings: LabSettings, record: Record | None) -> list[str]:
+    """Remove everything a lab of this name can have made; blocking. Missing things are fine."""
+    names = set(netns.names(netns_prefix(settings.name)))
+    ifnames: list[str] = []
+    if record is not None:
+        names |= {pod.netns for pod in record.pods}
+        ifnames = [pod.host_ifname for pod in record.pods]
+    ended = netns.end_processes(names, grace_s=settings.stop_grace_s)
+    removed = [f"{ended} processes in pods"] if ended else []
+    removed += links.remove(sorted(names), ifnames)
+    return removed + cleanup(plane_settings(settings.node))
+
+
+def plane_settings(node: NodeSettings) -> PlaneSettings:
+    return PlaneSettings(tap_name=node.tap_name, mtu=node.mtu, pin_path=node.pin_path, offload=node.offload)
+
+
+def _record(settings: LabSettings, plan: LabPlan, state: StateDir) -> Record:
+    return Record(
+        lab=settings.name,
+        pid=os.getpid(),
+        since=datetime.now().astimezone().isoformat(timespec="seconds"),
+        phase="starting",
+        tap=settings.node.tap_name,
+        pin_path=settings.node.pin_path,
+        pods=tuple(_pod_record(pod, plan, state) for pod in plan.pods),
+    )
+
+
+def _pod_record(pod: PodPlan, plan: LabPlan, state: StateDir) -> PodRecord:
+    folder = _pod_folder(state, pod)
+    return PodRecord(
+        namespace=pod.namespace,
+        name=pod.name,
+        vpc=plan.view.subnets[pod.subnet].vpc,
+        subnet=pod.subnet,
+        ip=str(pod.ip),
+        mac=str(pod.mac),
+        hostname=pod.hostname,
+        netns=pod.netns,
+        host_ifname=pod.host_ifname,
+        resolv_conf=str(folder / "resolv.conf") if pod.resolv_conf else "",
+        logs={container.name: str(folder / f"{container.name}.log") for container in pod.containers},
+    )
+
+
+def _pod_folder(state: StateDir, pod: PodPlan) -> Path:
+    return state.path / "pods" / pod.namespace / pod.name
+
+
+def _sweep_crashed(lab: Lab) -> None:
+    left = lab.state.read()
+    if left is None:
+        return
+    log.warning("lab %s (pid %d) died without tearing down: clearing up", left.lab, left.pid)
+    sweep(lab.settings, left)
+    lab.state.remove_contents()
+
+
+def _stop_daemon(state: StateDir, pid: int, settings: LabSettings) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            if pid > 1:
+                os.kill(pid, number)
+        deadline = time.monotonic() + settings.down_timeout_s
+        while state.busy and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not state.busy:
+            return
+    raise LabError(f"stop lab {settings.name!r}: pid {pid} does not end (look at {state.log})")
+
+
+def _already_up(settings: LabSettings) -> str:
+    record = StateDir(settings.state_dir).read()
+    who = f"pid {record.pid}, since {record.since}" if record else "another command is at work on it"
+    return (
+        f"lab {settings.name!r} is up already ({who}): "
+        f"take it down with {command('down', settings)}, or give this one a name of its own with --name"
+    )
+
+
+async def _attempt(what: str, step: Awaitable[object]) -> None:
+    try:
+        await step
+    except Exception:
+        log.exception("%s", what)
+
+
+async def _in_worker(work: Callable[[], _T]) -> _T:
+    """Run blocking `work` in a thread. Cancelled, it is still waited for: half-made things get undone."""
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise

@@ -1,0 +1,89 @@
+"""A node: packet plane, one stack per VPC, registry and services, on one event loop.
+
+Nothing here is process-global: two nodes with different TAP names can live side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
+from typing import Any
+
+from juneau.model.cluster import ClusterView, Subnet
+from juneau.netstack.aio import AsyncStack
+from juneau.netstack.stack import Stack
+from juneau.packetplane import DesiredState, Nic, PacketPlane, StackInput, SubnetEntry
+from juneau.services.framework import VirtualService
+from juneau.services.host import ServiceHost
+from juneau.services.registry import Registry
+
+log = logging.getLogger(__name__)
+
+_SECRET_BYTES = 32
+
+
+class Node:
+    def __init__(self, plane: PacketPlane, services: Sequence[VirtualService]) -> None:
+        """Takes `plane` over: `close` closes it. Call it on the loop that will run the node."""
+        self.plane = plane
+        self.registry = Registry(plane, self.stack)
+        self.host = ServiceHost(self.registry, services)
+        self._stacks: dict[int, AsyncStack] = {}
+        self._known: frozenset[int] = frozenset()
+        self._lock = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        plane.start(self._loop, self._receiver)
+
+    async def apply(self, view: ClusterView, nics: Sequence[Nic]) -> None:
+        """Make kernel and services follow `view`; `nics` are this node's Pods."""
+        async with self._lock:
+            self._known = frozenset(view.vpc_by_id)
+            desired = DesiredState(tuple(_entries(view)), tuple(nics))
+            await asyncio.to_thread(self.plane.apply, desired)
+            await self.host.update(view)
+            for vpc_id in self._stacks.keys() - self._known:
+                self._stacks.pop(vpc_id).close()
+
+    async def close(self) -> None:
+        """Unbind, end connections, and remove what the plane made."""
+        await self.host.close()
+        await self.registry.close()
+        await asyncio.sleep(0)  # the last RSTs and FINs leave in this turn
+        for stack in self._stacks.values():
+            stack.close()
+        self._stacks.clear()
+        self.plane.stop()
+        await asyncio.to_thread(self.plane.close)
+
+    def stack(self, vpc_id: int) -> AsyncStack:
+        """The VPC's stack, made when it is first needed."""
+        found = self._stacks.get(vpc_id)
+        if found is None:
+            found = self._stacks[vpc_id] = self._new_stack(vpc_id)
+        return found
+
+    def stacks(self) -> Iterator[tuple[int, AsyncStack]]:
+        yield from sorted(self._stacks.items())
+
+    def _receiver(self, vpc_id: int) -> StackInput | None:
+        return self.stack(vpc_id) if vpc_id in self._known else None
+
+    def _new_stack(self, vpc_id: int) -> AsyncStack:
+        stack = Stack(
+            link=self.plane.link, rng=random.SystemRandom(), secret=secrets.token_bytes(_SECRET_BYTES)
+        )
+        route: Any = lambda ip: self.plane.path_to(vpc_id, IPv4Address(ip))  # noqa: E731
+        return AsyncStack(stack, self.plane.send, loop=self._loop, name=f"vpc {vpc_id}", route=route)
+
+
+def _entries(view: ClusterView) -> Iterator[SubnetEntry]:
+    for subnet in view.subnets.values():
+        yield _entry(view, subnet)
+
+
+def _entry(view: ClusterView, subnet: Subnet) -> SubnetEntry:
+    return SubnetEntry(view.tenant(subnet), subnet.cidr, subnet.gateway, subnet.gateway_mac)

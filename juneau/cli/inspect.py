@@ -1,0 +1,73 @@
+"""`juneau flows`, `conns`, `drops`: what a running lab knows of its traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from juneau.cli.lab import Name
+from juneau.cli.output import Format, OutputOption, emit_json, emit_table, handled, need_root
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(flows)
+    app.command()(conns)
+    app.command()(drops)
+
+
+def _ask(name: str, what: str) -> Any:
+    from juneau.app.client import get
+    from juneau.app.settings import lab_settings
+    from juneau.app.state import StateDir, find
+
+    need_root(what)
+    settings = lab_settings(name)
+    find(settings)
+    return get(StateDir(settings.state_dir).socket, what)
+
+
+@handled
+def flows(name: Name = "lab", output: OutputOption = Format.table) -> None:
+    """Flows from Pods to services, latest first."""
+    found = _ask(name, "flows")
+    if output is Format.json:
+        emit_json(found)
+        return
+    rows = [(f["vpc"], f["subnet"], f["proto"], *_ends(f), f["packets"], f["bytes"]) for f in found]
+    emit_table(("VPC", "SUBNET", "PROTO", "FROM", "TO", "PACKETS", "BYTES"), rows)
+
+
+@handled
+def conns(name: Name = "lab", output: OutputOption = Format.table) -> None:
+    """TCP connections of the stacks, like ss -ti."""
+    found = _ask(name, "conns")
+    if output is Format.json:
+        emit_json(found)
+        return
+    rows = [(c["vpc"], c["subnet"], c["state"], c["local"], c["remote"], _info(c["info"])) for c in found]
+    emit_table(("VPC", "SUBNET", "STATE", "LOCAL", "REMOTE", "INFO"), rows)
+
+
+@handled
+def drops(name: Name = "lab", output: OutputOption = Format.table) -> None:
+    """Packets that went nowhere, by reason."""
+    found = _ask(name, "drops")
+    if output is Format.json:
+        emit_json(found)
+        return
+    rows = [("plane", "", reason, count) for reason, count in found["plane"].items() if count]
+    rows += [
+        ("stack", vpc, event, count)
+        for vpc, events in found["stacks"].items()
+        for event, count in events.items()
+    ]
+    emit_table(("WHERE", "VPC", "REASON", "COUNT"), rows)
+
+
+def _ends(flow: dict[str, Any]) -> tuple[str, str]:
+    return f"{flow['src']}:{flow['src_port']}", f"{flow['dst']}:{flow['dst_port']}"
+
+
+def _info(info: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in info.items() if value not in (None, 0, "", False))
