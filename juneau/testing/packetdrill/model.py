@@ -141,7 +141,7 @@ class IcmpSpec:
 class PacketEvent:
     inbound: bool
     body: TcpSpec | UdpSpec | IcmpSpec
-    ip: IpInfo = IpInfo()  # noqa: RUF009 (frozen)
+    ip: IpInfo = IpInfo()
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,13 @@ class _Parser:
         return PacketEvent(inbound, self._tcp(), ip)
 
     def _ip_info(self) -> IpInfo:
-        if self._next.text not in ("[", "(") or self._peek().text not in (*_ECN, "ect01", "tos", "ttl", "flowlabel"):
+        if self._next.text not in ("[", "(") or self._peek().text not in (
+            *_ECN,
+            "ect01",
+            "tos",
+            "ttl",
+            "flowlabel",
+        ):
             return IpInfo()
         closing = "]" if self._take().text == "[" else ")"
         fields: dict[str, int | bool] = {}

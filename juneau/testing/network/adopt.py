@@ -1,0 +1,51 @@
+"""Puts a protocol behind a connection that a program opened with a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from juneau.netstack.aio import AsyncStack, TcpTransport
+from juneau.netstack.aio.connect import wake
+from juneau.netstack.aio.tls import TlsTimeouts, _ssl_protocol
+
+if TYPE_CHECKING:
+    from juneau.netstack.tcp import TcpConnection
+
+
+async def adopt_connection(
+    aio: AsyncStack,
+    conn: TcpConnection,
+    protocol_factory: Callable[[], asyncio.BaseProtocol],
+    *,
+    ssl: Any,
+    timeouts: TlsTimeouts,
+    server_side: bool = False,
+    server_hostname: str | None = None,
+) -> tuple[Any, Any]:
+    """The transport (TLS with `ssl`) and the protocol, after `connection_made` and the handshake."""
+    loop = aio.loop
+    waiter: asyncio.Future[None] = loop.create_future()
+    protocol = outer = protocol_factory()
+    if ssl:
+        context = None if isinstance(ssl, bool) else ssl
+        outer = _ssl_protocol(
+            loop,
+            protocol,
+            context,
+            waiter,
+            timeouts,
+            server_side=server_side,
+            server_hostname=server_hostname,
+        )
+    transport: Any = TcpTransport(aio, conn, outer, extra={})
+    if not ssl:
+        loop.call_soon(wake, waiter)  # behind connection_made
+    app_transport = getattr(outer, "_app_transport", transport) if ssl else transport
+    try:
+        await waiter
+    except BaseException:
+        transport.close()
+        raise
+    return app_transport, protocol

@@ -1,0 +1,199 @@
+"""A host: a name, addresses, and from each start to its crash a stack and the tasks that run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from juneau.netstack.aio import AsyncStack
+from juneau.netstack.aio.errors import os_error
+from juneau.netstack.stack import Stack
+from juneau.netstack.types import Misuse, Path, TxPacket, format_ip
+from juneau.testing.network.loop import CURRENT_BOOT
+
+if TYPE_CHECKING:
+    from juneau.testing.network.network import Network
+
+T = TypeVar("T")
+
+LOOPBACK_IP: Final = 0x7F000001
+REAP_ROUNDS: Final = 100
+"""How often the tasks of a crashed host are cancelled before they are given up."""
+
+
+class _HostStack(AsyncStack):
+    default_source = 0
+
+    def source(self) -> int:
+        return self.default_source
+
+
+class Boot:
+    """A host's life from start to crash. Tasks carry it in their context."""
+
+    def __init__(self, host: Host, number: int) -> None:
+        self.host = host
+        self.alive = True
+        self.tasks: WeakKeyDictionary[asyncio.Task[Any], None] = WeakKeyDictionary()
+        self.context = contextvars.Context()
+        self.context.run(CURRENT_BOOT.set, self)
+        network = host.network
+        random = Random(f"{network.seed}/{host.name}/{number}")
+        stack = Stack(
+            link=network.link_type,
+            limits=network.limits,
+            tcp=network.tcp,
+            rng=random,
+            secret=random.randbytes(32),
+        )
+        stack.loopback = True
+        for ip in (*host.ips, LOOPBACK_IP):
+            stack.add_address(ip)
+        self.aio = _HostStack(
+            stack,
+            self._send,
+            loop=network.loop,
+            clock=lambda: network.clock.now,
+            name=host.name,
+            route=self._route,
+        )
+        self.aio.default_source = host.ips[0]
+
+    def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call as code of this host."""
+        return self.context.copy().run(call, *args, **kwargs)
+
+    def receive(self, packet: bytes, source: str, vouched: bool) -> None:
+        """A packet from the wire."""
+        self.run(self._receive, packet, source, vouched)
+
+    def _receive(self, packet: bytes, source: str, vouched: bool) -> None:
+        if self.alive:
+            self.host.network.capture_packet(self.host.name, "in", packet)
+            self.aio.receive(packet, source, self.host.network.clock.now, csum_ok=vouched)
+            self.aio.settle()
+
+    def _send(self, packets: list[TxPacket]) -> None:
+        if not self.alive:
+            return
+        network = self.host.network
+        for packet in packets:
+            if int.from_bytes(packet.header[16:20], "big") in self.aio.stack.addresses:
+                raw = packet.to_bytes()
+                network.capture_packet(f"{self.host.name} lo", "out", raw)
+                network.clock.call_at(network.clock.now, lambda raw=raw: self.run(self._loop_back, raw))
+            else:
+                network.wire.send_tx(self.host.name, packet)
+
+    def _loop_back(self, raw: bytes) -> None:
+        if self.alive:
+            self.aio.receive(raw, "lo", self.host.network.clock.now, csum_ok=True)
+            self.aio.settle()
+
+    def _route(self, ip: int) -> Path | None:
+        """One wire joins everybody, so that every address is on it."""
+        return "lo" if ip in self.aio.stack.addresses else format_ip(ip)
+
+
+class Host:
+    """Made by `Network.host`. It runs at once; `boot` is what it does on every start."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        ips: tuple[int, ...],
+        boot: Callable[[], Coroutine[Any, Any, object]] | None,
+    ) -> None:
+        self.network, self.name, self.ips = network, name, ips
+        self._on_start = boot
+        self._boots = 0
+        self._boot: Boot | None = None
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name} {self.ip} {'up' if self.up else 'down'}>"
+
+    @property
+    def ip(self) -> str:
+        return format_ip(self.ips[0])
+
+    @property
+    def up(self) -> bool:
+        return self._boot is not None
+
+    @property
+    def aio(self) -> AsyncStack:
+        """The stack as asyncio sees it. OSError ENETDOWN while the host is down."""
+        return self.boot.aio
+
+    @property
+    def boot(self) -> Boot:
+        if self._boot is None:
+            raise os_error(errno.ENETDOWN, f"host {self.name} is down")
+        return self._boot
+
+    def create_task(self, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Run `coro` on this host; everything it starts belongs to the host too."""
+        try:
+            boot = self.boot
+        except OSError:
+            coro.close()
+            raise
+        return boot.run(self.network.loop.create_task, coro, name=name)
+
+    async def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run `coro` on this host and wait for it. CancelledError if the host crashes."""
+        return await self.create_task(coro)
+
+    def crash(self) -> None:
+        """Power off: no FIN, no RST. Its stack is gone, its tasks are cancelled without a network,
+        its timers never fire. Peers find out by their timeouts.
+        """
+        boot = self.boot
+        self._boot, boot.alive = None, False
+        self.network.wire.detach(self.name)
+        boot.run(boot.aio.close)
+        self._reap(boot, 0)
+
+    def restart(self) -> None:
+        """Start again, crashing first if it is up. What it knew of connections is lost."""
+        if self.up:
+            self.crash()
+        self._start()
+
+    def _start(self) -> None:
+        self._boots += 1
+        boot = self._boot = Boot(self, self._boots)
+        self.network.wire.attach(self.name, boot.receive)
+        for ip in self.ips:
+            self.network.wire.add_address(self.name, ip)
+        if self._on_start is not None:
+            task = boot.run(self.network.loop.create_task, self._on_start(), name=f"{self.name} boot")
+            task.add_done_callback(self.network.on_boot_done)
+
+    def _reap(self, boot: Boot, rounds: int) -> None:
+        """Cancel until nothing is left: a `finally` that waits has nothing to wait for any more."""
+        left = [task for task in tuple(boot.tasks) if not task.done()]
+        for task in left:
+            task.cancel(f"host {self.name} crashed")
+            if rounds >= REAP_ROUNDS:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if left and rounds < REAP_ROUNDS:
+            context = contextvars.Context()
+            self.network.loop.call_soon(self._reap, boot, rounds + 1, context=context)
+
+
+def current_boot() -> Boot:
+    """Raises Misuse outside a host, OSError ENETDOWN on one that has crashed."""
+    boot = CURRENT_BOOT.get()
+    if boot is None:
+        raise Misuse("which host? (run this by net.run(..., on=host), host.run or host.create_task)")
+    if not boot.alive:
+        raise os_error(errno.ENETDOWN, f"host {boot.host.name} has crashed")
+    return boot
