@@ -2,7 +2,7 @@
 
 clock        virtual time and a scheduler
 wire         a seeded wire that loses, delays, repeats, reorders
-sim          one stack against virtual time; network: many, joined by the wire
+sim          one stack against virtual time, or several joined by the wire
 packets      build and take apart raw packets, independent of the stack
 match        composable packet matchers; oracle: scapy as a second opinion
 strategies   Hypothesis: packets, damage, conversations; machine: two stacks under random events

@@ -15,14 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from juneau.netstack.events import Accepted, Closed
 from juneau.netstack.limits import Limits
 from juneau.netstack.types import MILLISECOND, SECOND, CloseReason
-from juneau.testing.network import Network
+from juneau.testing.sim import SimNet
 from juneau.testing.strategies import impairments
 from juneau.testing.wire import PERFECT
 
 if TYPE_CHECKING:
     from juneau.netstack.events import Event
     from juneau.netstack.tcp import TcpConnection
-    from juneau.testing.network import Host
+    from juneau.testing.sim import SimHost
 
 LIMITS = Limits(rcv_buffer=16_384, min_rcv_buffer=4_096, buffered_bytes=64 * 1024)
 ENDS_WITHIN = 3_600 * SECOND
@@ -46,7 +46,7 @@ class TwoStacks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = Network(seed=1)
+        self.net = SimNet(seed=1)
         self.client = self._host("10.0.0.1")
         self.server = self._host("10.0.0.2")
         self.listener = self.server.listen(80, backlog=4)
@@ -54,8 +54,8 @@ class TwoStacks(RuleBasedStateMachine):
         self.by_conn: dict[int, Half] = {}
         self.serial = 0
 
-    def _host(self, ip: str) -> Host:
-        host = self.network.host(ip, limits=LIMITS)
+    def _host(self, ip: str) -> SimHost:
+        host = self.net.host(ip, limits=LIMITS)
         host.on_event = self._on_event
         return host
 
@@ -85,7 +85,7 @@ class TwoStacks(RuleBasedStateMachine):
 
     @initialize(bad=st.one_of(st.just(PERFECT), impairments()))
     def wire(self, bad: object) -> None:
-        self.network.wire.impairment = bad  # type: ignore[assignment]
+        self.net.wire.impairment = bad  # type: ignore[assignment]
 
     @precondition(lambda self: len(self.halves) < 8)
     @rule()
@@ -100,15 +100,15 @@ class TwoStacks(RuleBasedStateMachine):
             return
         self.serial += 1
         data = bytes((self.serial + n * 7) % 256 for n in range(size))
-        half.conn.send(data, self.network.now)
+        half.conn.send(data, self.net.now)
         half.sent += data
-        self.network.settle()
+        self.net.settle()
 
     @precondition(lambda self: self.halves)
     @rule(which=st.integers(0, 7), size=st.integers(1, 40_000))
     def read(self, which: int, size: int) -> None:
         self._read(self._pick(which), size)
-        self.network.settle()
+        self.net.settle()
 
     def _read(self, half: Half, size: int) -> None:
         for piece in half.conn.read(size):
@@ -120,8 +120,8 @@ class TwoStacks(RuleBasedStateMachine):
         half = self._pick(which)
         if not half.shut and half.gone is None:
             half.shut = True
-            half.conn.shutdown(self.network.now)
-            self.network.settle()
+            half.conn.shutdown(self.net.now)
+            self.net.settle()
 
     @precondition(lambda self: self.halves)
     @rule(which=st.integers(0, 7))
@@ -129,19 +129,19 @@ class TwoStacks(RuleBasedStateMachine):
         half = self._pick(which)
         if half.gone is None:
             half.gone = CloseReason.ABORTED
-            half.conn.abort(self.network.now)
-            self.network.settle()
+            half.conn.abort(self.net.now)
+            self.net.settle()
 
     @rule(duration=st.one_of(st.integers(0, 5_000), st.integers(0, 2 * SECOND)))
     def pass_time(self, duration: int) -> None:
-        self.network.advance(duration)
+        self.net.advance(duration)
 
     @rule()
     def lose_contact(self) -> None:
         """A short partition."""
-        self.network.wire.partition("10.0.0.1", "10.0.0.2")
-        self.network.advance(300 * MILLISECOND)
-        self.network.wire.heal("10.0.0.1", "10.0.0.2")
+        self.net.wire.partition("10.0.0.1", "10.0.0.2")
+        self.net.advance(300 * MILLISECOND)
+        self.net.wire.heal("10.0.0.1", "10.0.0.2")
 
     # --- what always holds ---
 
@@ -160,16 +160,16 @@ class TwoStacks(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let everything end: whoever is left reads to the end and closes, over a wire made good."""
-        self.network.wire.impairment = PERFECT
+        self.net.wire.impairment = PERFECT
         for _ in range(200):
             for half in self.halves:
                 self._read(half, 1 << 20)
-            self.network.advance(100 * MILLISECOND)
+            self.net.advance(100 * MILLISECOND)
         for half in self.halves:
             self._check_complete(half)
             if not half.shut and half.gone is None:
-                half.conn.close(self.network.now)
-        self.network.advance(ENDS_WITHIN)
+                half.conn.close(self.net.now)
+        self.net.advance(ENDS_WITHIN)
         for host in (self.client, self.server):
             left = list(host.stack.tcp.connections())
             assert not left, f"{host.name}: {len(left)} connections never ended"

@@ -45,7 +45,7 @@ def tcp_options(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def tcp_packets(draw: st.DrawFn, **fixed: Any) -> bytes:
+def tcp_packets(draw: st.DrawFn, /, **fixed: Any) -> bytes:
     """A TCP packet that is sound as IPv4; `fixed` fields are not drawn."""
     fields: dict[str, Any] = {
         "sport": ports, "dport": ports, "seq": seqs, "ack": seqs, "flags": flag_sets,
@@ -56,13 +56,13 @@ def tcp_packets(draw: st.DrawFn, **fixed: Any) -> bytes:
 
 
 @st.composite
-def udp_packets(draw: st.DrawFn, **fixed: Any) -> bytes:
+def udp_packets(draw: st.DrawFn, /, **fixed: Any) -> bytes:
     drawn = {name: draw(ports) for name in ("sport", "dport") if name not in fixed}
     return packets.udp(draw(payloads), **drawn, **fixed)
 
 
 @st.composite
-def icmp_packets(draw: st.DrawFn, **fixed: Any) -> bytes:
+def icmp_packets(draw: st.DrawFn, /, **fixed: Any) -> bytes:
     """Any type and code; errors echo a TCP packet that may be cut short."""
     kind = draw(st.sampled_from([0, 3, 4, 5, 8, 11, 12, 13, 255]))
     inside = draw(st.one_of(payloads, tcp_packets().map(lambda raw: raw[:28])))
@@ -151,7 +151,8 @@ def conversations(draw: st.DrawFn, *, max_steps: int = 8, max_bytes: int = 20_00
     data = st.one_of(st.binary(min_size=1, max_size=64), st.integers(1, max_bytes).map(_pattern))
     step = st.one_of(data.map(Send), st.integers(0, 500_000).map(Pause))
     steps: list[Step] = draw(st.lists(step, max_size=max_steps))
-    steps.append(draw(st.sampled_from([Shutdown(), Shutdown(), Shutdown(), Abort()])))
+    ends: list[Step] = [Shutdown(), Shutdown(), Shutdown(), Abort()]
+    steps.append(draw(st.sampled_from(ends)))
     return steps
 
 
