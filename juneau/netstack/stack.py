@@ -60,7 +60,7 @@ class Stack:
         self._tap: Tap | None = None
         self._odd_to_output = True
         self.loopback = False
-        """The link brings back what the stack sends to itself: own addresses and 127/8 are then no martians."""
+        """The link brings back what the stack sends to itself: it may come from here or from 127/8."""
 
     # Addresses
 
@@ -89,14 +89,13 @@ class Stack:
             self._receive(packet, path, now, csum_ok)
 
     def _receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
-        """The fast path: a whole TCP segment for us, without options, in one look at the header."""
+        """The fast path: a whole packet for us, without options, in one look at the header."""
         self.counters.add("ip.received")
         if len(packet) >= HEADER_BYTES:
             fields = _unpack_header(packet)
             version_ihl, _, total_length, _, flags_offset, _, proto, _, src, dst = fields
             if (
                 version_ihl == 0x45
-                and proto == PROTO_TCP
                 and dst in self.addresses
                 and not flags_offset & FRAGMENT_MASK
                 and HEADER_BYTES <= total_length <= len(packet)
@@ -104,13 +103,16 @@ class Stack:
                 and not is_martian(src)
                 and src not in self.addresses
             ):
-                segment = memoryview(packet)[HEADER_BYTES:total_length]
-                self.tcp.receive(_make_header(fields), segment, path, now, csum_ok=csum_ok)
+                payload = memoryview(packet)[HEADER_BYTES:total_length]
+                if proto == PROTO_TCP:
+                    self.tcp.receive(_make_header(fields), payload, path, now, csum_ok=csum_ok)
+                else:
+                    self._deliver(_make_header(fields), payload, packet, path, now, csum_ok=csum_ok)
                 return
         self._receive_slowly(packet, path, now, csum_ok)
 
     def _receive_slowly(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
-        """Everything else, every check with its own counter (RFC 1122 3.2.1)."""
+        """Options, fragments and refusals, every check with its own counter (RFC 1122 3.2.1)."""
         try:
             header, payload = ipv4.parse(packet)
         except Malformed as err:
@@ -118,7 +120,7 @@ class Stack:
             return
         if header.dst not in self.addresses:
             self.counters.drop("ip.not_ours")
-        elif not self.loopback and (is_martian(header.src) or header.src in self.addresses):
+        elif not self._source_ok(header.src):
             self.counters.drop("ip.martian_source")
         elif header.is_fragment:
             # What was offloaded was whole: nobody vouches for the sum of fragments.
@@ -127,6 +129,12 @@ class Stack:
                 self._deliver(*ipv4.parse(whole), whole, path, now, csum_ok=False)
         else:
             self._deliver(header, payload, packet, path, now, csum_ok=csum_ok)
+
+    def _source_ok(self, src: int) -> bool:
+        """RFC 1122 3.2.1.3: a unicast address, and not ours unless the link loops back."""
+        if is_martian(src):
+            return self.loopback and src >> 24 == 127
+        return self.loopback or src not in self.addresses
 
     def _deliver(
         self,

@@ -59,10 +59,37 @@ SYN = tcp(src=CLIENT, dst=SERVER, flags="S")
         (SYN[:19], "ip.bad_header"),
     ],
 )
-def test_the_fast_path_for_tcp_refuses_the_same(packet: bytes, reason: str):
+def test_tcp_is_refused_for_the_same_reasons(packet: bytes, reason: str):
     sim = Sim()
     assert sim.receive(packet, csum_ok=True) == []
     assert sim.drops() == {reason: 1}
+
+
+@pytest.mark.parametrize("packet", [PING, udp(b"x", dport=9, src=CLIENT, dst=SERVER), SYN])
+def test_the_fast_and_the_slow_path_agree(packet: bytes):
+    fast, slow = Sim(), Sim()
+    fast.stack._receive_slowly = None  # type: ignore[assignment, method-assign]
+    replies = fast.receive(packet)
+    nop_option = ipv4(packet[20:], src=CLIENT, dst=SERVER, proto=packet[9], options=b"\x01\x01\x01\x00")
+    assert len(replies) == len(slow.receive(nop_option)) == 1
+    assert fast.stack.counters.snapshot() == slow.stack.counters.snapshot()
+
+
+@pytest.mark.parametrize("src", [SERVER, "127.0.0.1", CLIENT])
+def test_a_loopback_link_may_bring_our_own(src: str):
+    sim = Sim()
+    sim.stack.loopback = True
+    sim.stack.add_address(parse_ip("127.0.0.1"))
+    assert len(sim.receive(echo(src=src, dst=SERVER))) == 1
+    assert len(sim.receive(echo(src=src, dst="127.0.0.1"))) == 1
+
+
+@pytest.mark.parametrize("src", ["0.0.0.0", "224.0.0.1", "255.255.255.255"])
+def test_but_no_other_martians(src: str):
+    sim = Sim()
+    sim.stack.loopback = True
+    assert sim.receive(echo(src=src, dst=SERVER)) == []
+    assert sim.drops() == {"ip.martian_source": 1}
 
 
 def test_link_padding_is_cut():
