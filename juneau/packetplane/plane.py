@@ -178,7 +178,7 @@ class PacketPlane:
     # The end
 
     def stop(self) -> None:
-        """Stop reading. BPF then drops what is for services (`bpf.no_tap`)."""
+        """Stop reading. What is for services waits in the TAP, then overflows (`tap.overflow`)."""
         self._reader.stop()
         self._loop = None
 

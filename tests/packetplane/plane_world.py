@@ -42,6 +42,22 @@ class Pod:
     def python(self, code: str, timeout: float = 10, check: bool = True) -> Result:
         return self.exec("/usr/bin/python3", "-c", code, timeout=timeout, check=check)
 
+    def emit(self, *frames: bytes) -> None:
+        """Send raw frames out of the Pod's interface."""
+        code = (
+            "import socket, sys\n"
+            "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)\n"
+            "s.bind(('eth0', 0))\n"
+            "for f in sys.argv[1:]: s.send(bytes.fromhex(f))"
+        )
+        self.exec("/usr/bin/python3", "-c", code, *(frame.hex() for frame in frames))
+
+    def snmp(self, protocol: str, name: str) -> int:
+        """A counter of the Pod's kernel."""
+        lines = self.exec("cat", "/proc/net/snmp").stdout.splitlines()
+        names, values = (line.split() for line in lines if line.startswith(f"{protocol}: "))
+        return int(values[names.index(name)])
+
     def pings(self, ip: str, *more: str) -> bool:
         return self.exec("ping", "-c1", "-W1", *more, ip, check=False).returncode == 0
 

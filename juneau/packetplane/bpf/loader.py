@@ -55,7 +55,7 @@ def load(settings: PlaneSettings) -> LoadedProgram:
     with _stderr_of_c() as log:
         try:
             module = bcc.BPF(text=source.read_bytes(), cflags=flags)
-            return LoadedProgram(module, module.load_func(PROGRAM, bcc.BPF.SCHED_CLS).fd)
+            return LoadedProgram(module, module.load_func(PROGRAM.encode(), bcc.BPF.SCHED_CLS).fd)
         except OSError as err:
             raise PlaneError(f"read {source}: {err.strerror} (is the installation complete?)") from err
         except Exception as err:  # bcc raises nothing more exact

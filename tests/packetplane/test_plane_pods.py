@@ -1,0 +1,158 @@
+"""What BPF lets through between Pods, and under which name it drops the rest."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from frames import BROADCAST, arp, ethernet, ipv4, udp
+from plane_town import Town
+from plane_world import GATEWAY_MAC, VIP_MAC, Pod
+
+pytestmark = pytest.mark.root
+
+LISTEN = """
+import socket
+s = socket.create_server(("0.0.0.0", 7000)); print("up", flush=True)
+c, peer = s.accept(); c.sendall(("%s " % peer[0]).encode() + c.recv(99)); c.close()
+"""
+DIAL = """
+import socket, sys
+c = socket.create_connection(("%s", 7000), timeout=3); c.sendall(b"hello"); print(c.recv(99).decode())
+"""
+
+
+def tcp_says(server: Pod, client: Pod, serve: str = LISTEN, dial: str = DIAL) -> str:
+    command = ["ip", "netns", "exec", server.netns, "/usr/bin/python3", "-c", serve]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            return client.python(dial % server.ip).stdout.strip()
+        finally:
+            process.kill()
+
+
+def test_pods_of_a_subnet_reach_one_another(town: Town) -> None:
+    assert "ttl=64" in town.a1.exec("ping", "-c1", "-W1", town.a2.ip).stdout
+    assert tcp_says(town.a2, town.a1) == "10.80.0.10 hello"
+
+
+def test_pods_of_other_subnets_of_the_vpc_are_one_hop_away(town: Town) -> None:
+    assert "ttl=63" in town.a1.exec("ping", "-c1", "-W1", town.b1.ip).stdout
+    assert tcp_says(town.b1, town.a1) == "10.80.0.10 hello"
+    assert tcp_says(town.a1, town.b1) == "10.80.1.10 hello"
+
+
+def test_large_transfers_are_routed_whole(town: Town) -> None:
+    """Superframes with partial checksums take the routed way too."""
+    answer = f"hello{'x' * 3_000_000}"
+    serve = LISTEN.replace("c.recv(99)", "c.recv(99) + b'x' * 3000000")
+    dial = DIAL.replace("c.recv(99).decode()", "len(b''.join(iter(lambda: c.recv(99999), b'')))")
+    assert tcp_says(town.b1, town.a1, serve, dial) == str(len(f"{town.a1.ip} {answer}"))
+
+
+def test_the_same_address_in_two_vpcs_is_two_pods(town: Town) -> None:
+    before = town.a1.snmp("Icmp", "InEchos"), town.c1.snmp("Icmp", "InEchos")
+    assert town.c2.pings("10.80.0.10")
+    assert (town.a1.snmp("Icmp", "InEchos"), town.c1.snmp("Icmp", "InEchos")) == (before[0], before[1] + 1)
+
+
+def test_nothing_crosses_vpcs(town: Town) -> None:
+    """Not by ARP, not with the right MAC, not through the gateway."""
+    before = town.counted()
+    own = town.a1.nic.mac
+    probe = ipv4(town.a1.ip, town.c2.ip, udp())
+    town.a1.emit(
+        ethernet(BROADCAST, own, 0x0806, arp(1, own, town.a1.ip, town.c2.ip)),
+        ethernet(town.c2.nic.mac, own, 0x0800, probe),
+        ethernet(GATEWAY_MAC, own, 0x0800, probe),
+    )
+    after = town.counted()
+    changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert changed == {"arp_unknown": 1, "unknown_mac": 1, "no_neighbour": 1}
+
+
+A1, A1_MAC, A2 = "10.80.0.10", bytes.fromhex("02000a50000a"), "10.80.0.11"
+A2_MAC = bytes.fromhex("02000a50000b")
+
+BAD = {
+    "spoofed_mac": ethernet(A2_MAC, b"\x02\0\0\0\0\x99", 0x0800, ipv4(A1, A2, udp())),
+    "spoofed_mac of a neighbour": ethernet(GATEWAY_MAC, A2_MAC, 0x0800, ipv4(A1, "10.80.1.10", udp())),
+    "spoofed_mac towards a vip": ethernet(VIP_MAC, A2_MAC, 0x0800, ipv4(A1, "10.80.0.3", udp())),
+    "spoofed_ip": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4("10.80.0.99", A2, udp())),
+    "spoofed_ip of a neighbour towards a vip": ethernet(
+        VIP_MAC, A1_MAC, 0x0800, ipv4(A2, "10.80.0.3", udp())
+    ),
+    "spoofed_ip 0.0.0.0": ethernet(BROADCAST, A1_MAC, 0x0800, ipv4("0.0.0.0", "255.255.255.255", udp())),
+    "spoofed_arp ip": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A2, "10.80.0.1")),
+    "spoofed_arp mac": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A2_MAC, A1, "10.80.0.1")),
+    "spoofed_mac arp": ethernet(BROADCAST, A2_MAC, 0x0806, arp(1, A2_MAC, A2, "10.80.0.1")),
+    "arp_not_request": ethernet(A2_MAC, A1_MAC, 0x0806, arp(2, A1_MAC, A1, A2)),
+    "arp_own_address announced": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A1, A1)),
+    "arp_own_address probed": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, "0.0.0.0", A1)),
+    "arp_unknown": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A1, "10.80.0.77")),
+    "arp_unknown of another subnet": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A1, "10.80.1.10")),
+    "malformed arp": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A1, A2)[:20]),
+    "malformed arp hardware": ethernet(BROADCAST, A1_MAC, 0x0806, arp(1, A1_MAC, A1, A2, hardware=6)),
+    "malformed ihl": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp(), first=0x44)),
+    "malformed version": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp(), first=0x65)),
+    "malformed total": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp(), total=999)),
+    "malformed total below header": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp(), total=19)),
+    "malformed short": ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2)[:19]),
+    "vlan": ethernet(A2_MAC, A1_MAC, 0x8100, b"\0\x05\x08\0" + ipv4(A1, A2, udp())),
+    "vlan stacked": ethernet(A2_MAC, A1_MAC, 0x88A8, b"\0\x05\x08\0" + ipv4(A1, A2, udp())),
+    "not_ip": ethernet(A2_MAC, A1_MAC, 0x88CC, bytes(40)),
+    "not_ip length": ethernet(A2_MAC, A1_MAC, 0x0028, bytes(40)),
+    "broadcast": ethernet(BROADCAST, A1_MAC, 0x0800, ipv4(A1, "10.80.0.255", udp())),
+    "broadcast multicast": ethernet(b"\1\0\x5e\0\0\xfb", A1_MAC, 0x0800, ipv4(A1, "224.0.0.251", udp())),
+    "broadcast to a vip": ethernet(BROADCAST, A1_MAC, 0x0800, ipv4(A1, "10.80.0.3", udp())),
+    "ttl_exceeded": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.1.10", udp(), ttl=1)),
+    "no_route": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "192.0.2.1", udp())),
+    "to_gateway": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.0.1", udp())),
+    "to_gateway of another subnet": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.1.1", udp())),
+    "foreign_vip": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.1.3", udp())),
+    "no_neighbour": ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.1.77", udp())),
+    "unknown_mac": ethernet(b"\x02\0\0\0\0\x77", A1_MAC, 0x0800, ipv4(A1, A2, udp())),
+    "unknown_mac own": ethernet(A1_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp())),
+    "unknown_mac stamped": ethernet(
+        bytes.fromhex("024a00010001"), A1_MAC, 0x0800, ipv4(A1, "10.80.0.99", udp())
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_frame_goes_nowhere_and_is_counted(town: Town, case: str) -> None:
+    reason = case.split()[0]
+    before = town.counted()
+    town.a1.emit(BAD[case])
+    after = town.counted()
+    assert {n: after[n] - before[n] for n in after if after[n] != before[n]} == {reason: 1}
+
+
+def test_arp_answers_come_from_the_table(town: Town) -> None:
+    for ip, mac in (("10.80.0.1", GATEWAY_MAC), ("10.80.0.3", VIP_MAC), (town.a2.ip, town.a2.nic.mac)):
+        town.a1.exec("ip", "neigh", "flush", "dev", "eth0")
+        town.a1.pings(ip)
+        assert f"{ip} lladdr {mac}" in town.a1.exec("ip", "neigh", "show", "dev", "eth0").stdout
+
+
+def test_ipv6_is_dropped_and_counted(town: Town) -> None:
+    before = town.world.plane.drops()["bpf.ipv6"]
+    town.a1.emit(ethernet(A2_MAC, A1_MAC, 0x86DD, bytes(60)))
+    assert town.world.plane.drops()["bpf.ipv6"] > before
+
+
+def test_a_pod_taken_from_the_desired_state_can_send_nothing(town: Town) -> None:
+    made = town.world
+    made.pods.remove(town.a2)
+    try:
+        made.apply()
+        before = town.counted()["unknown_nic"]
+        assert not town.a2.pings(town.a1.ip)
+        assert not town.a1.pings(town.a2.ip)
+        assert town.counted()["unknown_nic"] > before
+    finally:
+        made.pods.append(town.a2)
+        made.apply()
+    assert town.a2.pings(town.a1.ip)
