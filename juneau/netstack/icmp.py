@@ -79,7 +79,7 @@ class IcmpLayer:
             self._counters.add("icmp.error_rate_limited")
         else:
             self._counters.add("icmp.errors_sent")
-            quote = memoryview(packet)[: min(ip.total_length, _MAX_QUOTE)]
+            quote = bytes(packet[: min(ip.total_length, _MAX_QUOTE)])
             header = wire.build(kind, code, 0, (quote,))
             self._output.send(path, ip.dst, ip.src, PROTO_ICMP, header, quote)
 

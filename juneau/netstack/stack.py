@@ -28,6 +28,8 @@ except ImportError:
 
 MIN_MTU: Final = 68
 """RFC 791: every link carries this much."""
+MAX_PADDING: Final = 64
+"""Ethernet pads by up to 46 bytes. A buffer with more behind its packet is copied, not kept."""
 
 _unpack_header = ipv4.HEADER.unpack_from
 _make_header = ipv4.Ipv4Header._make
@@ -103,6 +105,8 @@ class Stack:
                 and not is_martian(src)
                 and src not in self.addresses
             ):
+                if len(packet) - total_length > MAX_PADDING:
+                    packet = bytes(packet[:total_length])  # whoever queues a view must not pin the rest
                 payload = memoryview(packet)[HEADER_BYTES:total_length]
                 if proto == PROTO_TCP:
                     self.tcp.receive(_make_header(fields), payload, path, now, csum_ok=csum_ok)
@@ -118,6 +122,9 @@ class Stack:
         except Malformed as err:
             self.counters.malformed(err)
             return
+        if len(packet) - header.total_length > MAX_PADDING:
+            packet = bytes(packet[: header.total_length])
+            payload = memoryview(packet)[header.header_bytes :]
         if header.dst not in self.addresses:
             self.counters.drop("ip.not_ours")
         elif not self._source_ok(header.src):

@@ -125,6 +125,8 @@ class UdpLayer:
         if socket is None:
             self._counters.drop("udp.closed_port")
             return False
+        if header.length != len(data):
+            payload = memoryview(bytes(payload))  # a queued view would pin, uncharged, what was cut off
         remote, local = Endpoint(ip.src, header.src_port), Endpoint(ip.dst, header.dst_port)
         self._queue(socket, Datagram(payload, remote, local, path, now))
         return True

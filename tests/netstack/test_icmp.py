@@ -212,3 +212,9 @@ class TestRateLimit:
             assert limit.allow(path, 0)
         assert len(limit) == 8
         assert not limit.allow(99, 0)
+
+    def test_the_path_idle_longest_is_forgotten(self):
+        limit = RateLimit(10, 1, 2)
+        for path, now in (("a", 0), ("b", 0), ("a", 100 * MILLISECOND), ("c", 100 * MILLISECOND)):
+            assert limit.allow(path, now)
+        assert not limit.allow("a", 100 * MILLISECOND)

@@ -14,7 +14,7 @@ from juneau.netstack.limits import Limits
 from juneau.netstack.tap import complete_pieces
 from juneau.netstack.types import Endpoint, Link, Misuse, Refused, parse_ip
 from juneau.netstack.udp import EPHEMERAL_PORTS, UDP_OVERHEAD, UdpSocket
-from juneau.testing.packets import Ipv4, udp
+from juneau.testing.packets import Ipv4, ipv4, udp
 
 DNS = Endpoint(ME, 53)
 POD = Endpoint(PEER, 40_000)
@@ -96,6 +96,20 @@ class TestReceive:
         socket = sim.stack.udp_bind(DNS)
         sim.receive(udp(b"query", src=CLIENT, dst=SERVER, length=11), csum_ok=True)
         assert drain(socket) == [b"que"]
+
+    def test_what_was_cut_off_is_not_kept(self):
+        sim = Sim()
+        socket = sim.stack.udp_bind(DNS)
+        short_udp = udp(b"q" + bytes(9_000), src=CLIENT, dst=SERVER, length=9)
+        padded = udp(b"q", src=CLIENT, dst=SERVER) + bytes(9_000)
+        with_options = ipv4(padded[20:29], src=CLIENT, dst=SERVER, proto=17, options=bytes(4)) + bytes(9_000)
+        for packet in (short_udp, padded, with_options):
+            sim.receive(packet, csum_ok=True)
+            datagram = socket.receive()
+            assert datagram is not None
+            assert isinstance(datagram.payload, memoryview)
+            assert datagram.payload == b"q"
+            assert len(datagram.payload.obj) < 100
 
     def test_the_payload_is_no_copy(self):
         sim = Sim()
