@@ -11,8 +11,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from juneau.app import links, netns
 from juneau.app.containers import Containers
 from juneau.app.node import Node
-from juneau.app.progress import Report, silent
+from juneau.app.progress import Report, attempt, silent
 from juneau.app.settings import LabSettings, NodeSettings
 from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, command
 from juneau.control.plan import LabPlan, PodPlan, netns_prefix
@@ -80,14 +80,14 @@ class Lab:
         self._set_phase("stopping")
         self.report("tearing down")
         if self._api is not None:
-            await _attempt("stop the control socket", self._api.stop())
+            await attempt("stop the control socket", self._api.stop())
         grace = self.settings.stop_grace_s
-        await _attempt("stop the pods' commands", self.containers.stop(grace_s=grace))
+        await attempt("stop the pods' commands", self.containers.stop(grace_s=grace))
         if self.node is not None:
-            await _attempt("stop the node", self.node.close())
+            await self.node.close()
         elif self._plane is not None:
-            await _attempt("close the packet plane", _in_worker(self._plane.close))
-        await _attempt("sweep", _in_worker(lambda: sweep(self.settings, self.record)))
+            await attempt("close the packet plane", _in_worker(self._plane.close))
+        await attempt("sweep", _in_worker(lambda: sweep(self.settings, self.record)))
         self.state.remove()
 
     def bound(self, service: str) -> list[Status]:
@@ -149,10 +149,30 @@ def run(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
     try:
         with lab.state.locked():
             _sweep_crashed(lab)
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with (
+                _logging_to(lab.state.log),
+                asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            ):
                 return runner.run(_session(lab, main))
     except Busy:
         raise LabError(_already_up(lab.settings)) from None
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Everything from INFO up; what the terminal sees is the command's business."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
 
 
 async def _session(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
@@ -284,13 +304,6 @@ def _already_up(settings: LabSettings) -> str:
         f"lab {settings.name!r} is up already ({who}): "
         f"take it down with {command('down', settings)}, or give this one a name of its own with --name"
     )
-
-
-async def _attempt(what: str, step: Awaitable[object]) -> None:
-    try:
-        await step
-    except Exception:
-        log.exception("%s", what)
 
 
 async def _in_worker(work: Callable[[], _T]) -> _T:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
+from juneau.app.progress import attempt
 from juneau.model.cluster import ClusterView, Subnet
 from juneau.netstack.aio import AsyncStack
 from juneau.netstack.stack import Stack
@@ -49,13 +50,18 @@ class Node:
                 self._stacks.pop(vpc_id).close()
 
     async def close(self) -> None:
-        """Unbind, end connections, and remove what the plane made."""
-        await self.host.close()
-        await self.registry.close()
+        """Unbind, end connections, and remove what the plane made. Failing steps are logged."""
+        await attempt("stop the services", self.host.close())
+        await attempt("unbind what is left", self.registry.close())
         await asyncio.sleep(0)  # the last RSTs and FINs leave in this turn
-        for stack in self._stacks.values():
-            stack.close()
-        self._stacks.clear()
+        await attempt("close the stacks", self._close_stacks())
+        await attempt("close the packet plane", self._close_plane())
+
+    async def _close_stacks(self) -> None:
+        for vpc_id in list(self._stacks):
+            self._stacks.pop(vpc_id).close()
+
+    async def _close_plane(self) -> None:
         self.plane.stop()
         await asyncio.to_thread(self.plane.close)
 

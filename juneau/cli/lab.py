@@ -22,6 +22,7 @@ from juneau.cli.output import (
     fail,
     handled,
     need_root,
+    warnings_to_stderr,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ Services = Annotated[
         "--service", metavar="FILE:NAME", help="A VirtualService to run besides the installed ones."
     ),
 ]
-Name = Annotated[
-    str, typer.Option("--name", envvar="JUNEAU_LAB", help="Which lab; several can be up.")
-]
+Name = Annotated[str, typer.Option("--name", envvar="JUNEAU_LAB", help="Which lab; several can be up.")]
 NoOffload = Annotated[bool, typer.Option("--no-offload", help="No superframes, no checksum offload.")]
 _COMMAND_FOLLOWS = {"allow_interspersed_args": False}
 
@@ -70,7 +69,7 @@ def up(
         status = _detached(_up_arguments(paths, services or [], no_offload, name))
         _show_up(status, output, name)
         return
-    progress = Progress() if ready_fd < 0 else _PipeProgress(ready_fd)
+    progress = _progress(ready_fd)
     lab = _lab(settings, _plan(paths, settings), _services(services), progress)
 
     async def main(lab: Lab) -> int:
@@ -100,15 +99,16 @@ def run(
     Exits with CMD's status.
     """
     need_root("lab run")
+    argv = _after_dashes(command)
     settings = _settings(name, no_offload)
-    progress = Progress()
+    progress = _progress()
     lab = _lab(settings, _plan(files, settings), _services(services), progress)
 
     async def main(lab: Lab) -> int:
         from juneau.app.foreground import run_on_host
 
         progress("")
-        return await run_on_host(command, lab)
+        return await run_on_host(argv, lab)
 
     raise typer.Exit(_run(lab, main))
 
@@ -125,13 +125,14 @@ def exec_(
     Exits with CMD's status; 126: it cannot be run, 127: it was not found.
     """
     need_root("lab exec")
+    argv = _after_dashes(command)
     from juneau.app import netns, podinit
     from juneau.app.state import find, find_pod
 
     record = find_pod(find(_settings(name)), pod)
     os.environ["HOSTNAME"] = record.hostname
     entry = (str(netns.path(record.netns)), record.resolv_conf, record.hostname, "")
-    raise typer.Exit(podinit.main([*entry, *command]))
+    raise typer.Exit(podinit.main([*entry, *argv]))
 
 
 @app.command()
@@ -188,6 +189,21 @@ def _services(references: Sequence[str] | None) -> list[VirtualService]:
     from juneau.services.load import load_services
 
     return load_services(references or ())
+
+
+def _after_dashes(command: list[str]) -> list[str]:
+    """A `--` behind the first argument reaches us as part of the command."""
+    rest = command[1:] if command[:1] == ["--"] else command
+    if not rest:
+        raise typer.BadParameter("missing", param_hint="CMD")
+    return rest
+
+
+def _progress(ready_fd: int = -1) -> Progress:
+    if ready_fd >= 0:
+        return _PipeProgress(ready_fd)
+    warnings_to_stderr()
+    return Progress()
 
 
 def _lab(settings: LabSettings, plan: LabPlan, services: list[VirtualService], progress: Progress) -> Lab:

@@ -99,6 +99,16 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
     console.print(table)
 
 
+def warnings_to_stderr() -> None:
+    """Of everything that is logged, what someone at the terminal should see."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+
+
 class Progress:
     """A spinner on a terminal, a line per step elsewhere. Called with "" when nothing goes on any more."""
 

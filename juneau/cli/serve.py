@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from juneau.cli.lab import NoOffload
-from juneau.cli.output import Progress, handled, need_root
+from juneau.cli.output import Progress, handled, need_root, warnings_to_stderr
 
 if TYPE_CHECKING:
     from juneau.app.lab import Lab
@@ -54,6 +54,7 @@ def serve(
     service = load_service(handler, tcp_ports=ports[0], udp_ports=ports[1], offset=vip_offset)
     settings = lab_settings(name, offload=not no_offload)
     progress = Progress()
+    warnings_to_stderr()
     plan = make_plan(lab=name, mtu=settings.node.mtu)
     lab = lab_module.Lab(settings, plan, [*load_services(), service], report=progress)
 
