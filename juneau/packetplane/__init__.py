@@ -1,5 +1,6 @@
 """Packets between kernel and stacks: TAP, dispatcher, sender, the BPF program on Pods' interfaces."""
 
+from juneau.model.ids import Vip
 from juneau.packetplane.plane import PacketPlane, cleanup
 from juneau.packetplane.types import (
     DesiredState,
@@ -10,7 +11,6 @@ from juneau.packetplane.types import (
     ReturnPath,
     StackInput,
     SubnetEntry,
-    Vip,
 )
 
 __all__ = [

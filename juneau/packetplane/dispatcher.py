@@ -13,7 +13,8 @@ from struct import Struct
 from typing import Final
 
 from juneau.netstack.types import Micros
-from juneau.packetplane import uso, vnet
+from juneau.netstack.wire import vnet
+from juneau.packetplane import uso
 from juneau.packetplane.bpf.abi import STAMP_TAG
 from juneau.packetplane.types import ReturnPath, StackInput
 
@@ -24,7 +25,7 @@ _ETHERNET: Final = Struct("!HIHIH")  # stamp (see abi.Stamp), ethertype
 _VNET_ETHERNET: Final = Struct("!BB8xHIHIH")  # vnet flags and gso_type first; the rest of it is host order
 _MIN_IPV4: Final = 20
 _GSO_KINDS: Final = frozenset({vnet.GSO_NONE, vnet.GSO_TCPV4, vnet.GSO_UDP_L4})
-_CSUM_OK: Final = vnet.NEEDS_CSUM | vnet.DATA_VALID
+_CSUM_OK: Final = vnet.F_NEEDS_CSUM | vnet.F_DATA_VALID
 
 Receiver = Callable[[int], "StackInput | None"]
 
@@ -79,7 +80,7 @@ class Dispatcher:
         csum_ok = self._vnet_header and bool(frame[0] & _CSUM_OK or frame[1])
         try:
             if self._vnet_header and frame[1] & ~vnet.GSO_ECN == vnet.GSO_UDP_L4:
-                self._receive_datagrams(stack, packet, vnet.gso_size(frame), path, now)
+                self._receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now)
             else:
                 stack.receive(packet, path, now, csum_ok)
         except Exception:  # noqa: BLE001

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from juneau.model.ids import ServiceId, ServiceSpec
+from juneau.model.ids import ServiceId, ServiceSpec, Vip
 from juneau.packetplane.bpf import abi
-from juneau.packetplane.types import DesiredState, Nic, PlaneError, SubnetEntry, Vip
+from juneau.packetplane.types import DesiredState, Nic, PlaneError, SubnetEntry
 
 Contents = dict[bytes, bytes]
 """Of one map: key → value, as the kernel has them."""

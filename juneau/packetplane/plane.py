@@ -15,7 +15,7 @@ from collections import Counter
 from ipaddress import IPv4Address
 from typing import Final
 
-from juneau.model.ids import Mac, ServiceSpec
+from juneau.model.ids import Mac, ServiceSpec, Vip
 from juneau.netstack.types import Link, TxPacket
 from juneau.packetplane import filters, inspect, plan
 from juneau.packetplane.bpf import abi, bpffs, loader
@@ -30,7 +30,6 @@ from juneau.packetplane.types import (
     PlaneError,
     PlaneSettings,
     ReturnPath,
-    Vip,
 )
 
 _NO_MAC: Final = Mac(b"\x02\x4a\0\0\0\0")

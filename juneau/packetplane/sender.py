@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from juneau.netstack.types import TxPacket
-from juneau.packetplane import vnet
+from juneau.netstack.wire import vnet
 from juneau.packetplane.types import PlaneSettings, ReturnPath
 
 _ETHERNET_BYTES: Final = 14
@@ -94,7 +94,9 @@ class Sender:
 def _vnet_header(packet: TxPacket) -> bytes:
     if not packet.csum_start:
         return vnet.PLAIN
-    return vnet.build(
+    return vnet.HEADER.pack(
+        vnet.F_NEEDS_CSUM,
+        vnet.GSO_TCPV4 if packet.gso_size else vnet.GSO_NONE,
         _ETHERNET_BYTES + len(packet.header),
         packet.gso_size,
         _ETHERNET_BYTES + packet.csum_start,

@@ -14,7 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from juneau.packetplane import vnet
+from juneau.netstack.wire import vnet
 from juneau.packetplane.types import PlaneError, PlaneSettings
 
 READ_BYTES: Final = vnet.HEADER_BYTES + 14 + 65_535

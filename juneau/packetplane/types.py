@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path as FilePath
 from typing import NamedTuple, Protocol
 
-from juneau.model.ids import Mac, TenantId
+from juneau.model.ids import Mac, TenantId, Vip
 from juneau.netstack.types import Buffer, Micros
 from juneau.netstack.types import Path as ReturnAddress
 
@@ -55,12 +55,6 @@ class SubnetEntry(NamedTuple):
     cidr: IPv4Network
     gateway: IPv4Address
     gateway_mac: Mac
-
-
-class Vip(NamedTuple):
-    tenant: TenantId
-    ip: IPv4Address
-    mac: Mac
 
 
 @dataclass(frozen=True, slots=True)

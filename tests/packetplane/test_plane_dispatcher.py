@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from juneau.model.ids import Mac, TenantId
 from juneau.netstack.types import Buffer, Micros, Path
-from juneau.packetplane import Nic, ReturnPath, vnet
+from juneau.netstack.wire import vnet
+from juneau.packetplane import Nic, ReturnPath
 from juneau.packetplane.bpf.abi import STAMP_TAG, Stamp
 from juneau.packetplane.dispatcher import Dispatcher
 
@@ -105,9 +106,9 @@ def test_a_batch_ends_at_its_budget(room: Room) -> None:
     ("head", "csum_ok"),
     [
         (vnet.PLAIN, False),
-        (bytes([vnet.NEEDS_CSUM]) + bytes(9), True),
-        (bytes([vnet.DATA_VALID]) + bytes(9), True),
-        (vnet.build(54, 1400, 34, 16), True),
+        (bytes([vnet.F_NEEDS_CSUM]) + bytes(9), True),
+        (bytes([vnet.F_DATA_VALID]) + bytes(9), True),
+        (vnet.HEADER.pack(1, vnet.GSO_TCPV4, 54, 1400, 34, 16), True),
         (bytes([1, vnet.GSO_TCPV4 | vnet.GSO_ECN]) + bytes(8), True),
     ],
 )
