@@ -46,3 +46,9 @@ CONSTANTS: Final[dict[str, Any]] = {
     "TCPI_OPT_WSCALE": 4,
     "TCPI_OPT_ECN": 8,
 }
+
+
+def tcp_info(conn: TcpConnection, now: Micros) -> dict[str, Any]:
+    """Every `tcpi_…` name that can be told of `conn`."""
+    info = conn.info()
+    return {f"tcpi_{name}": getattr(info, name) for name in info.__dataclass_fields__}
