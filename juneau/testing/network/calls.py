@@ -11,8 +11,6 @@ import ssl as ssl_module
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from juneau.testing.network.sockets import SimSocket
-
 from juneau.netstack.aio import Server, start_tls
 from juneau.netstack.aio.tls import TlsTimeouts
 from juneau.netstack.types import format_ip
@@ -20,7 +18,7 @@ from juneau.testing.clock import VirtualClock
 from juneau.testing.network import sockets
 from juneau.testing.network.adopt import adopt_connection
 from juneau.testing.network.host import current_boot
-from juneau.testing.network.loop import VirtualLoop
+from juneau.testing.network.lowlevel import SocketLoop
 
 if TYPE_CHECKING:
     from juneau.testing.network.network import Network
@@ -30,16 +28,14 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 NO_SUCH: Final = "the network in this process has no {what} ({instead})"
 
 
-class NetworkLoop(VirtualLoop):
+class NetworkLoop(SocketLoop):
     def __init__(self, network: Network, clock: VirtualClock, *, seed: int = 0) -> None:
         super().__init__(clock, seed=seed)
         self.network = network
-        self._readers: dict[SimSocket, asyncio.Handle] = {}
-        self._writers: dict[SimSocket, asyncio.Handle] = {}
 
     # Names
 
-    async def getaddrinfo(  # type: ignore[override]
+    async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> Any:
         """The hosts' names, at once: there is no resolver whose packets could get lost."""
@@ -50,7 +46,7 @@ class NetworkLoop(VirtualLoop):
 
     # Streams
 
-    async def create_server(  # type: ignore[override]
+    async def create_server(
         self,
         protocol_factory: ProtocolFactory,
         host: str | Sequence[str] | None = None,
@@ -106,7 +102,7 @@ class NetworkLoop(VirtualLoop):
         ]
         return list(dict.fromkeys(info[4][0] for info in infos))
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(
         self,
         protocol_factory: ProtocolFactory,
         host: str | None = None,
@@ -190,7 +186,7 @@ class NetworkLoop(VirtualLoop):
             ssl_shutdown_timeout=timeouts.shutdown,
         )
 
-    async def connect_accepted_socket(  # type: ignore[override]
+    async def connect_accepted_socket(
         self,
         protocol_factory: ProtocolFactory,
         sock: Any,
@@ -208,7 +204,7 @@ class NetworkLoop(VirtualLoop):
             aio, conn, protocol_factory, ssl=ssl, server_side=True, timeouts=timeouts
         )
 
-    async def start_tls(  # type: ignore[override]
+    async def start_tls(
         self,
         transport: Any,
         protocol: Any,
@@ -232,7 +228,7 @@ class NetworkLoop(VirtualLoop):
 
     # Datagrams
 
-    async def create_datagram_endpoint(  # type: ignore[override]
+    async def create_datagram_endpoint(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         local_addr: Any = None,
@@ -256,7 +252,7 @@ class NetworkLoop(VirtualLoop):
         local, remote = (
             None
             if addr is None
-            else names.getaddrinfo(*addr[:2], family, socket.SOCK_DGRAM, proto, flags)[0][4]
+            else names.getaddrinfo(addr[0], addr[1], family, socket.SOCK_DGRAM, proto, flags)[0][4]
             for addr in (local_addr, remote_addr)
         )
         boot = current_boot()
@@ -264,18 +260,19 @@ class NetworkLoop(VirtualLoop):
             local = (sockets.source(boot, remote[0]), 0 if local is None else local[1])
         return await boot.aio.create_datagram_endpoint(protocol_factory, local, remote)
 
-    # Threads: there is one, and work for others is done by it
-
+    # Threads
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run `func` in a later turn of the loop, in no virtual time, whatever the executor."""
+        """Run `func` on a thread that takes turns with the loop, whatever the executor. It costs no
+        virtual time but what it sleeps or waits for the network.
+        """
         self._check_closed()
         if not callable(func):
             raise TypeError(f"a callable object is expected, got {func!r}")
         future = self.create_future()
-        self.call_soon(_work, future, func, args)
-        return future
+        self.network.threads.spawn(_work, future, func, args)
+        return future  # type: ignore[no-any-return]
 
     def set_default_executor(self, executor: Any) -> None:
         """Accepted and unused."""
@@ -285,7 +282,9 @@ class NetworkLoop(VirtualLoop):
 
     # What reaches outside
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
         """Accepted and never called: signals come from outside. Servers set them up as a matter of course."""
 
     def remove_signal_handler(self, sig: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import errno
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -43,7 +44,8 @@ class Boot:
         self.context = contextvars.Context()
         self.context.run(CURRENT_BOOT.set, self)
         network = host.network
-        random = Random(f"{network.seed}/{host.name}/{number}")
+        random = self.random = Random(f"{network.seed}/{host.name}/{number}")
+        self.bound_ports: set[int] = set()
         stack = Stack(
             link=network.link_type,
             limits=network.limits,
@@ -86,7 +88,7 @@ class Boot:
             if int.from_bytes(packet.header[16:20], "big") in self.aio.stack.addresses:
                 raw = packet.to_bytes()
                 network.capture_packet(f"{self.host.name} lo", "out", raw)
-                network.clock.call_at(network.clock.now, lambda raw=raw: self.run(self._loop_back, raw))
+                network.clock.call_at(network.clock.now, partial(self.run, self._loop_back, raw))
             else:
                 network.wire.send_tx(self.host.name, packet)
 

@@ -47,6 +47,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """BaseEventLoop with a virtual clock in the selector's place."""
 
     _ready: deque[asyncio.Handle]
+    _current_handle: asyncio.Handle | None
+    _check_closed: Callable[[], None]
 
     def __init__(self, clock: VirtualClock, *, seed: int = 0) -> None:
         super().__init__()
@@ -63,8 +65,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Virtual time past which the loop raises OutOfTime; None: no end."""
         self.before_turn: Callable[[], bool] | None = None
         """Lets blocking threads run; True: they did, so look again before time moves."""
+        self.until: Callable[[], bool] | None = None
+        """Asked every turn; True stops the loop."""
         self.owner_thread: Callable[[], bool] = lambda: False
         """Whether the calling thread takes turns with this loop."""
+        self.parked_threads: Callable[[], list[str]] = list
 
     # Time
 
@@ -83,7 +88,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise TypeError("when cannot be None")
         self._check_closed()
         if self.get_debug():
-            self._check_thread()  # type: ignore[attr-defined]
+            self._check_thread()
             self._check_callback(callback, "call_at")  # type: ignore[attr-defined]
         timer = _Timer(when, callback, args, self, context)
         timer.entry = self.clock.call_at(self._micros(when), lambda: self._fire(timer))
@@ -116,8 +121,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns += 1
         if self._turns % GC_TURNS == 0:
             gc.collect()
-        threads_ran = self.before_turn is not None and self.before_turn()
         self.clock.run_until(self.clock.now)
+        threads_ran = self.before_turn is not None and self.before_turn()
+        self._poll()
+        if self.until is not None and self.until():
+            self.stop()
         if not self._ready and not threads_ran and not self._stopping:  # type: ignore[attr-defined]
             self._jump()
         self._watch_for_spin()
@@ -127,6 +135,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._current_handle = handle
                 handle._run()
         self._current_handle = None
+
+    def _poll(self) -> None:
+        """Make ready what waits for something other than time."""
 
     def _jump(self) -> None:
         """Move to the next timer or packet and do what is due there."""
@@ -171,7 +182,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task, boot in tuple(self._tasks.items()):
             if not task.done():
                 lines.append(describe(task, "no host" if boot is None else boot.host.name))
-        return lines
+        return lines + self.parked_threads()
 
     # Tasks
 
@@ -181,7 +192,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         future.serial = self._serial
         return future
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self, coro: Any, *, name: object = None, context: contextvars.Context | None = None, **kwargs: Any
     ) -> asyncio.Task[Any]:
         self._check_closed()
@@ -221,6 +232,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
             )
         self._check_closed()
         return self._call_soon(callback, args, context)  # type: ignore[attr-defined, no-any-return]
+
+    def _check_thread(self) -> None:
+        """Debug mode's check; threads that take turns with the loop are as good as its own."""
+        if not self.owner_thread():
+            super()._check_thread()  # type: ignore[misc]
 
     def _write_to_self(self) -> None:
         """Nobody sleeps in a selector."""

@@ -10,17 +10,18 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from juneau.testing.network.environment import Environment
-
 from juneau.netstack.limits import Limits
-from juneau.netstack.tcp import TcpOptions
+from juneau.netstack.stack import TcpOptions
 from juneau.netstack.types import MILLISECOND, SECOND, Link, Micros, Misuse, parse_ip
 from juneau.testing.clock import VirtualClock
 from juneau.testing.network.calls import NetworkLoop
 from juneau.testing.network.capture import Capture
+from juneau.testing.network.environment import Environment
 from juneau.testing.network.errors import Stuck
 from juneau.testing.network.host import Host
+from juneau.testing.network.loop import CURRENT_BOOT
 from juneau.testing.network.names import Names
+from juneau.testing.network.threads import Threads
 from juneau.testing.wire import PERFECT, Impairment, SimulatedWire
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Network:
         self.names = Names()
         self.hosts: dict[str, Host] = {}
         self.loop = NetworkLoop(self, self.clock, seed=seed)
+        self.threads = self._make_threads()
         self.environment = Environment(self, patch=not real)
         self._links: dict[tuple[str, str], Impairment] = {}
         self._capture = Capture(capture) if capture is not None else None
@@ -139,10 +141,10 @@ class Network:
         if on is None and len(self.hosts) == 1:
             (on,) = self.hosts.values()
         with self.environment.entered(), self._deadline(timeout):
-            task = self.loop.create_task(main) if on is None else on.create_task(main)
+            task: asyncio.Task[T] = self.loop.create_task(main) if on is None else on.create_task(main)
             self._main = task
             try:
-                result = self.loop.run_until_complete(task)
+                result: T = self.loop.run_until_complete(task)
             except asyncio.CancelledError:
                 if self._failure is None:
                     raise
@@ -183,7 +185,7 @@ class Network:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         except Stuck:
             for task in left:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False
 
     def close(self) -> None:
         """End every host without a word and close the loop. Idempotent."""
@@ -194,6 +196,7 @@ class Network:
                 host.crash()
         with self.environment.entered():
             self._unwind()
+            self.threads.kill()
         self.loop.close()
         if self._capture is not None:
             self._capture.close()
@@ -205,6 +208,31 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def drive(self, until: Callable[[], bool]) -> None:
+        """Run the loop from outside it until `until()`."""
+        self.loop.until = until
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.until = None
+
+    @contextlib.contextmanager
+    def entered(self, on: Host) -> Iterator[None]:
+        """Be code of `on` without being in the loop: blocking sockets run the network while they wait."""
+        token = CURRENT_BOOT.set(on.boot)
+        try:
+            with self.environment.entered():
+                yield
+        finally:
+            CURRENT_BOOT.reset(token)
+
+    def _make_threads(self) -> Threads:
+        threads = Threads(self)
+        self.loop.before_turn = threads.run_ready
+        self.loop.owner_thread = threads.takes_turns
+        self.loop.parked_threads = threads.parked
+        return threads
 
     # Captures
 
