@@ -75,9 +75,14 @@ class ControlApi:
         }
 
     def drops(self) -> dict[str, Any]:
-        """Why packets went nowhere: the kernel side by reason, then each stack's counters."""
-        stacks = {str(vpc): stack.stack.counters.snapshot() for vpc, stack in self._node.stacks()}
-        return {"plane": self._node.plane.drops(), "stacks": stacks}
+        """Why packets went nowhere: the kernel side by reason, the stacks' counters, the services' events."""
+        names = {vpc.vpc_id: vpc.name for vpc in self._lab.plan.view.vpcs.values()}
+        stacks = {names[vpc]: stack.stack.counters.snapshot() for vpc, stack in self._node.stacks()}
+        services = [
+            self._names(labels.tenant) | {"service": labels.service, "events": events}
+            for labels, events in self._node.registry.metrics.snapshot().items()
+        ]
+        return {"plane": self._node.plane.drops(), "stacks": stacks, "services": services}
 
     def flows(self) -> list[dict[str, Any]]:
         rows = []

@@ -41,7 +41,7 @@ async def run_in_pod(command: Sequence[str], pod: PodRecord) -> int:
 
 async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
-        process = await asyncio.create_subprocess_exec(*argv, env=env)
+        process = await asyncio.create_subprocess_exec(*argv, env=dict(env))  # uvloop wants a dict
     except FileNotFoundError:
         print(f"error: run {argv[0]}: not found", file=sys.stderr)
         return podinit.NOT_FOUND

@@ -27,7 +27,6 @@ from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, comman
 from juneau.control.plan import LabPlan, PodPlan, netns_prefix
 from juneau.packetplane import Nic, PacketPlane, PlaneSettings, cleanup
 from juneau.services.framework import VirtualService
-from juneau.services.host import Status
 
 if TYPE_CHECKING:
     from juneau.app.api import ControlApi
@@ -66,7 +65,8 @@ class Lab:
         await _in_worker(self._open_plane)
         assert self._plane is not None
         self.node = Node(self._plane, self.services)
-        self.report(f"making {len(self.plan.pods)} pods")
+        count = len(self.plan.pods)
+        self.report(f"making {count} {'pod' if count == 1 else 'pods'}")
         await _in_worker(self._make_links)
         await self.node.apply(self.plan.view, [self._nic(pod) for pod in self.plan.pods])
         self.report("starting commands")
@@ -90,10 +90,14 @@ class Lab:
         await attempt("sweep", _in_worker(lambda: sweep(self.settings, self.record)))
         self.state.remove()
 
-    def bound(self, service: str) -> list[Status]:
-        """Where `service` answers, and where it should but cannot."""
+    def addresses_of(self, service: str) -> list[str]:
+        """Where `service` answers. Raises LabError when it should somewhere and cannot."""
         assert self.node is not None  # while it is up
-        return [row for row in self.node.host.status() if row.service == service]
+        rows = [row for row in self.node.host.status() if row.service == service]
+        for row in rows:
+            if row.error:
+                raise LabError(row.error)
+        return [row.address for row in rows]
 
     def status(self) -> dict[str, Any]:
         assert self._api is not None  # while it is up

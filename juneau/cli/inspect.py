@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import typer
 
 from juneau.cli.lab import Name
 from juneau.cli.output import Format, OutputOption, emit_json, emit_table, handled, need_root
+
+_TRAFFIC: Final = (".received", ".sent")
 
 
 def register(app: typer.Typer) -> None:
@@ -51,18 +54,26 @@ def conns(name: Name = "lab", output: OutputOption = Format.table) -> None:
 
 @handled
 def drops(name: Name = "lab", output: OutputOption = Format.table) -> None:
-    """Packets that went nowhere, by reason."""
+    """Packets that went nowhere, and other events."""
     found = _ask(name, "drops")
     if output is Format.json:
         emit_json(found)
         return
-    rows = [("plane", "", reason, count) for reason, count in found["plane"].items() if count]
-    rows += [
-        ("stack", vpc, event, count)
-        for vpc, events in found["stacks"].items()
-        for event, count in events.items()
-    ]
+    rows = [row for row in _drops(found) if row[-1]]
     emit_table(("WHERE", "VPC", "REASON", "COUNT"), rows)
+
+
+def _drops(found: dict[str, Any]) -> Iterator[tuple[str, str, str, int]]:
+    """Reasons and events; how much traffic there was is for `--output json`."""
+    for reason, count in found["plane"].items():
+        yield "plane", "", reason, count
+    for vpc, events in found["stacks"].items():
+        for event, count in events.items():
+            if not event.endswith(_TRAFFIC):
+                yield "stack", vpc, event, count
+    for row in found["services"]:
+        for event, count in row["events"].items():
+            yield row["service"], row["vpc"], event, count
 
 
 def _ends(flow: dict[str, Any]) -> tuple[str, str]:

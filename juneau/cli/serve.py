@@ -62,9 +62,9 @@ def serve(
         from juneau.app.foreground import run_in_pod
 
         progress("")
+        where = ", ".join(lab.addresses_of(service.name))
         if exec_ is not None:
             return await run_in_pod(["sh", "-c", exec_], lab.record.pods[0])
-        where = ", ".join(str(row.address) for row in lab.bound(service.name))
         print(
             f"{service.name} answers at {where}; from its Pod: juneau lab exec --name {name} {POD} -- CMD",
             flush=True,
