@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from juneau.cli import doctor, inspect, lab, serve
+from juneau.cli import doctor, inspect, lab, packetdrill, serve
 
 app = typer.Typer(
     name="juneau",
@@ -20,6 +20,7 @@ app.add_typer(lab.app, name="lab")
 serve.register(app)
 inspect.register(app)
 doctor.register(app)
+packetdrill.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from juneau.testing.packetdrill import Result, run_script, summary, to_json, to_junit
+if TYPE_CHECKING:
+    from juneau.testing.packetdrill import Result
+
+
+def register(app: typer.Typer) -> None:
+    app.command("packetdrill")(packetdrill)
 
 
 def packetdrill(
@@ -17,6 +22,9 @@ def packetdrill(
         Literal["linux", "freebsd"], typer.Option(help="Whose habits the scripts expect.")
     ] = "linux",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="True in #ifdef.")] = None,
+    tolerance: Annotated[
+        int, typer.Option(metavar="USEC", help="Instead of 4 ms; scripts overrule.")
+    ] = 4_000,
     exclude: Annotated[list[str] | None, typer.Option(help="Skip paths that contain this.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
     output: Annotated[Literal["text", "json"], typer.Option(help="What goes to standard output.")] = "text",
@@ -26,11 +34,15 @@ def packetdrill(
 
     Exit status: 0 if all passed, 1 if any did not, 2 if there is nothing to run.
     """
+    from juneau.testing.packetdrill import run_script, to_json, to_junit
+
     scripts = _scripts(paths, exclude or [])
     if not scripts:
         typer.echo("packetdrill: no script found (give *.pkt files, or folders that hold some)", err=True)
         raise typer.Exit(2)
-    results = [run_script(path, profile=profile, defines=define or ()) for path in scripts]
+    results = [
+        run_script(path, profile=profile, defines=define or (), tolerance_us=tolerance) for path in scripts
+    ]
     if junit is not None:
         junit.write_text(to_junit(results), encoding="utf-8")
     if output == "json":
@@ -49,6 +61,8 @@ def _scripts(paths: Sequence[Path], exclude: Sequence[str]) -> list[Path]:
 
 
 def _print(results: Sequence[Result], verbose: bool) -> None:
+    from juneau.testing.packetdrill import summary
+
     for result in results:
         typer.echo(result.one_line())
         if verbose:

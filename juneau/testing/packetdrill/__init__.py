@@ -27,13 +27,22 @@ def run_script(
     defines: Collection[str] = (),
     shift: int = 0,
     iss: int | None = None,
+    tolerance_us: int = 4_000,
 ) -> Result:
     """Run one file; never raises for what is in it. For the arguments see `run_text`."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Result(str(path), "error", what=f"read script: {error.strerror}")
-    return run_text(text, path=str(path), profile=profile, defines=defines, shift=shift, iss=iss)
+    return run_text(
+        text,
+        path=str(path),
+        profile=profile,
+        defines=defines,
+        shift=shift,
+        iss=iss,
+        tolerance_us=tolerance_us,
+    )
 
 
 def run_text(
@@ -44,15 +53,17 @@ def run_text(
     defines: Collection[str] = (),
     shift: int = 0,
     iss: int | None = None,
+    tolerance_us: int = 4_000,
 ) -> Result:
     """Run a script given as text.
 
     `defines` are true in `#ifdef`. `shift` is added to the remote side's sequence numbers and `iss`
-    is the stack's own first one: near 2**32 they make a script cross the wrap.
+    is the stack's own first one: near 2**32 they make a script cross the wrap. `tolerance_us` is for
+    scripts that name none themselves.
     """
     chosen = PROFILES[profile] if isinstance(profile, str) else profile
     try:
         script = parse(text, {*chosen.symbols, *defines})
-        return Runner(script, chosen, shift=shift, iss=iss).run(path)
+        return Runner(script, chosen, shift=shift, iss=iss, tolerance_us=tolerance_us).run(path)
     except ScriptError as error:
         return Result(path, "error", error.line, what=error.message)

@@ -82,12 +82,13 @@ class Runner:
         shift: int = 0,
         iss: int | None = None,
         seed: int = 0,
+        tolerance_us: int = 4_000,
     ) -> None:
         self.script, self.profile, self.shift, self.iss, self.seed = script, profile, shift, iss, seed
         self.now: Micros = START
         options = script.options
         self.tolerance = Tolerance(
-            int(options.get("tolerance_usecs", 4_000)), float(options.get("tolerance_percent", 12.5))
+            int(options.get("tolerance_usecs", tolerance_us)), float(options.get("tolerance_percent", 12.5))
         )
         self.tick = int(options.get("tcp_ts_tick_usecs", 0))
         self.local = Endpoint(parse_ip(_plain(options.get("local_ip", LOCAL))), 8080)
@@ -501,7 +502,7 @@ class Runner:
         """Run Python: assertions about tcp_info of the socket under test."""
         sock = self.calls.under_test
         if sock is not None and sock.conn is not None:
-            self._variables.update(tcp_info(sock.conn, self.now))
+            self._variables.update(tcp_info(sock.conn))
         self._variables.update(CONSTANTS)
         text = "\n".join(line.strip("\\") for line in textwrap.dedent(event.text).split("\n")).strip()
         try:
