@@ -12,6 +12,7 @@ import select
 import selectors
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +26,13 @@ from juneau.testing.network.host import current_boot
 from juneau.testing.network.readiness import SimSelector, sim_select
 from juneau.testing.network.sockets import SimSocket
 from juneau.testing.network.threads import REAL_JOIN, REAL_START
+from juneau.testing.network.tls import wrap_socket
 
 if TYPE_CHECKING:
     from juneau.testing.network.network import Network
 
 _MISSING: Final = object()
+_REAL_WRAP: Final = ssl.SSLContext.wrap_socket
 _REAL_WAIT: Final = threading.Condition.wait
 
 
@@ -126,6 +129,7 @@ class Environment:
         self._replace_call(socket, "gethostname", lambda: current_boot().host.name)
         self._replace_call(socket, "getfqdn", lambda name="": name or current_boot().host.name)
         self._replace_call(select, "select", sim_select)
+        self._replace(ssl.SSLContext, "wrap_socket", _wrap_socket)
         for module, name in (
             (selectors, "DefaultSelector"),
             (selectors, "PollSelector"),
@@ -180,6 +184,11 @@ def _socket_class(ours: Callable[[], bool]) -> type[socket.socket]:
 
     Chosen.__name__ = Chosen.__qualname__ = "socket"
     return Chosen
+
+
+def _wrap_socket(context: ssl.SSLContext, sock: socket.socket, *args: Any, **kwargs: Any) -> Any:
+    make: Any = wrap_socket if isinstance(sock, SimSocket) else _REAL_WRAP
+    return make(context, sock, *args, **kwargs)
 
 
 class _Waiter:

@@ -292,6 +292,18 @@ class SimSocket(RealSocket):
         self._connected = True
         conn.user = self._callbacks
 
+    def _take_over(self, other: SimSocket) -> None:
+        """Become what `other` was, which is used up."""
+        for name in _STATE:
+            setattr(self, name, getattr(other, name))
+        held = self._conn or self._listener or self._udp
+        other.detach()
+        if held is not None:
+            held.user = self._callbacks
+
+    def is_connected(self) -> bool:
+        return self._connected
+
     # Connecting
 
     def connect(self, address: Any) -> None:
@@ -505,7 +517,7 @@ class SimSocket(RealSocket):
         self.on_change()
 
     def __del__(self) -> None:
-        if not self.__dict__.get("_closed", True):
+        if not getattr(self, "_closed", True):
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
@@ -537,6 +549,21 @@ class SimSocket(RealSocket):
         return self._boot.aio.stack
 
 
+_STATE: Final = (
+    "_boot",
+    "_conn",
+    "_connected",
+    "_ended",
+    "_error",
+    "_kind",
+    "_listener",
+    "_local",
+    "_options",
+    "_peeked",
+    "_remote",
+    "_timeout",
+    "_udp",
+)
 _REUSE: Final = (socket.SOL_SOCKET, socket.SO_REUSEPORT)
 
 
