@@ -1,0 +1,79 @@
+"""A queue of received bytes that neither copies superframes nor drowns in 1-byte segments."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from juneau.netstack.types import Buffer
+
+CHUNK_BYTES = 65_536
+"""A gathering chunk stops growing here."""
+
+
+class Chunks:
+    """Bytes in order. A payload that is at least half of its packet is kept as the view it is;
+    smaller ones are copied together, so memory stays within about twice `size`."""
+
+    __slots__ = ("_queue", "size")
+
+    def __init__(self) -> None:
+        self._queue: deque[Buffer | bytearray] = deque()
+        self.size = 0
+
+    def append(self, data: memoryview) -> None:
+        size = len(data)
+        self.size += size
+        queue = self._queue
+        if 2 * size >= len(data.obj):  # type: ignore[arg-type]  # an object with a buffer has a length here
+            queue.append(data)
+            return
+        if queue:
+            last = queue[-1]
+            if type(last) is bytearray and len(last) < CHUNK_BYTES:
+                last += data
+                return
+        queue.append(bytearray(data))
+
+    def extend(self, other: Chunks) -> None:
+        """Take all of `other`, which is empty afterwards."""
+        mine, theirs = self._queue, other._queue
+        while theirs and mine:
+            last, first = mine[-1], theirs[0]
+            if type(last) is not bytearray or type(first) is not bytearray or len(last) >= CHUNK_BYTES:
+                break
+            last += first
+            theirs.popleft()
+        mine.extend(theirs)
+        theirs.clear()
+        self.size += other.size
+        other.size = 0
+
+    def take(self, limit: int) -> list[Buffer]:
+        """Remove and return up to `limit` bytes."""
+        out: list[Buffer] = []
+        queue = self._queue
+        while queue and limit > 0:
+            chunk = queue[0]
+            size = len(chunk)
+            if size <= limit:
+                queue.popleft()
+                out.append(bytes(chunk) if type(chunk) is bytearray else chunk)  # type: ignore[arg-type, misc]
+            elif isinstance(chunk, bytearray):
+                size = limit
+                out.append(bytes(chunk[:size]))
+                del chunk[:size]
+            else:
+                size = limit
+                out.append(chunk[:size])
+                queue[0] = chunk[size:]
+            limit -= size
+            self.size -= size
+        return out
+
+    def clear(self) -> None:
+        self._queue.clear()
+        self.size = 0
+
+    def memory(self) -> int:
+        """Bytes held, those of the packets behind views included."""
+        return sum(len(c.obj) if isinstance(c, memoryview) else len(c) for c in self._queue)  # type: ignore[arg-type, misc]

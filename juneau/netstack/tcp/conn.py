@@ -1,0 +1,683 @@
+"""One TCP connection: what the application calls, what leaves, and when.
+
+`steps` judges arriving segments, `snd` and `rcv` are the two halves, `layer` owns the table. Nothing is
+sent synchronously: a connection that has something to say puts itself into the layer's ready queue and
+says it in `transmit`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from juneau.netstack.events import Closed, Readable, Writable
+from juneau.netstack.tcp import steps
+from juneau.netstack.tcp.emitter import Emitter
+from juneau.netstack.tcp.info import TcpInfo, gather
+from juneau.netstack.tcp.rcv import Receiver
+from juneau.netstack.tcp.segment import Segment
+from juneau.netstack.tcp.snd import NEVER, Sender, Timer
+from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
+from juneau.netstack.types import Buffer, CloseReason, Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
+from juneau.netstack.wire import tcp
+from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, PSH, RST, SYN
+
+if TYPE_CHECKING:
+    from juneau.netstack.tcp.handshake import Handshake
+    from juneau.netstack.tcp.layer import TcpLayer
+
+_MASK: Final = 0xFFFF_FFFF
+_HALF: Final = 0x8000_0000
+_ACK_PSH: Final = ACK | PSH
+_ECT0: Final = 2
+_VIRTUAL_BURST: Final = 8
+"""Segments that share one record where the link has no offload."""
+_RST_UNSENT: Final = frozenset({State.CLOSED, State.LISTEN, State.SYN_SENT, State.TIME_WAIT})
+"""States in which abort sends nothing (RFC 9293 3.10.5)."""
+
+
+class Misc(Enum):
+    """What `misc_at` is for."""
+
+    NONE = "off"
+    KEEPALIVE = "keepalive"
+    FIN_WAIT_2 = "fin-wait-2"
+
+
+class TcpConnection:
+    __slots__ = (
+        "__weakref__", "_challenges", "_challenges_until", "_charged", "_fast", "_keep_probes",
+        "_max_payload", "_misc", "_misc_at", "_readable_told", "_ts_offset", "born", "bytes_acked",
+        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "flow", "heap_at", "heard_at", "hs", "keepalive", "keepalive_idle",
+        "keepalive_interval", "keepalive_probes", "layer", "local", "path", "peer_mss", "queued", "rcv", "remote",
+        "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_on", "user", "user_timeout",
+        "want_writable",
+    )  # fmt: skip
+
+    def __init__(
+        self, layer: TcpLayer, flow: FourTuple, path: Path, hs: Handshake, state: State, now: Micros
+    ) -> None:
+        options = layer.options
+        self.layer = layer
+        self.flow = flow
+        self.local = Endpoint(flow[0], flow[1])
+        self.remote = Endpoint(flow[2], flow[3])
+        self.path = path
+        self.user: object = None
+        self.state = state
+        self.want_writable = False
+        """Set by the application: tell me once when the send queue shrinks."""
+        self.detached = False
+        """The application has called close or abort: no more events."""
+        self.queued = False
+        """In the layer's ready queue."""
+        self.heap_at = NEVER
+        """The earliest entry of this connection in the layer's timer heap."""
+        self.snd = Sender(hs.iss, options)
+        self.rcv = Receiver(hs.irs, hs.rcv_buf, hs.rcv_wscale, hs.our_mss, options)
+        self.emitter = Emitter(flow[0], flow[1], flow[2], flow[3], layer.link, options.ttl)
+        self.hs = hs
+        self._ts_offset = hs.ts_offset
+        self.ts_on = hs.timestamps
+        self.ecn_ok = hs.ecn
+        self.ece_now = False
+        self.peer_mss = hs.peer_mss
+        self.syn_now = False
+        self.syn_sent_at = NEVER
+        self.keepalive = options.keepalive
+        self.keepalive_idle = options.keepalive_idle
+        self.keepalive_interval = options.keepalive_interval
+        self.keepalive_probes = options.keepalive_probes
+        self.user_timeout = options.user_timeout
+        self.soft_error: CloseReason | None = None
+        """What ICMP said; the reason of a later timeout (RFC 1122 4.2.3.9)."""
+        self.born = self.heard_at = now
+        self.segs_in = self.segs_out = self.bytes_received = self.bytes_acked = 0
+        self._max_payload = 0
+        self._fast = False
+        self._misc = Misc.NONE
+        self._misc_at: Micros = NEVER
+        self._keep_probes = 0
+        self._readable_told = False
+        self._charged = 0
+        self._challenges = 0
+        self._challenges_until: Micros = 0
+
+    # --- for the application ---
+
+    def send(self, data: bytes | bytearray | memoryview, now: Micros) -> None:
+        """Queue all of `data`: `bytes` by reference, others copied. Raises Misuse once our half is closed."""
+        if self.state not in CAN_SEND or self.snd.fin:
+            raise Misuse(f"send on {self}: this half is closed ({self.state.name})")
+        self.snd.queue.append(data)
+        if self.state >= SYNCHRONIZED and not self.queued:
+            self.layer.ready(self)
+
+    @property
+    def send_queue_bytes(self) -> int:
+        """Queued by the application and not yet acknowledged."""
+        snd = self.snd
+        una = snd.una if snd.una > snd.iss else snd.iss + 1
+        return max(snd.queue.end - una, 0)
+
+    def read(self, limit: int) -> list[Buffer]:
+        """In-order bytes, `limit` at most in all; makes room in the window."""
+        rcv = self.rcv
+        chunks = rcv.chunks
+        before = chunks.size
+        out = chunks.take(limit)
+        taken = before - chunks.size
+        self._readable_told = False
+        self._charged -= taken
+        self.layer.buffered -= taken
+        if not rcv.ack_now and self.state >= SYNCHRONIZED and rcv.fin_seq is None and rcv.wants_update():
+            rcv.ack_now = True
+            self.layer.ready(self)
+        return out
+
+    @property
+    def recv_queue_bytes(self) -> int:
+        return self.rcv.chunks.size
+
+    @property
+    def at_eof(self) -> bool:
+        """Their FIN has come and everything before it was read."""
+        rcv = self.rcv
+        return rcv.fin_seq is not None and rcv.nxt > rcv.fin_seq and not rcv.chunks.size
+
+    def shutdown(self, now: Micros) -> None:
+        """Half-close: FIN after what is queued. Repeating it is harmless."""
+        if self.snd.fin or self.state not in CAN_SEND:
+            return
+        self.snd.fin = True
+        if self.state is not State.SYN_SENT:  # there it waits for ESTABLISHED (RFC 9293 3.10.4)
+            self.move(Cause.CLOSE)
+            self.layer.ready(self)
+
+    def close(self, now: Micros) -> None:
+        """Orderly, and forget: no more events. Unread data, or data that comes later, is answered by RST."""
+        if self.detached:
+            return
+        self.detached = True
+        self.want_writable = False
+        if self.state is State.SYN_SENT or self.state is State.CLOSED:
+            self.finish(CloseReason.ABORTED, now)
+            return
+        if (
+            self.rcv.chunks.size
+            and self.layer.options.rst_on_unread_close
+            and self.state is not State.TIME_WAIT
+        ):
+            self._reset(now)
+            return
+        self.shutdown(now)
+        if self.state is State.FIN_WAIT_2:
+            self._set_misc(Misc.FIN_WAIT_2, now + self.layer.options.fin_wait_2)
+
+    def abort(self, now: Micros) -> None:
+        """RST at once, and forget: no more events."""
+        self.detached = True
+        self._reset(now)
+
+    def info(self) -> TcpInfo:
+        return gather(self)
+
+    def set_keepalive(
+        self, on: bool, now: Micros, *, idle: Micros = 0, interval: Micros = 0, probes: int = 0
+    ) -> None:
+        """SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT; 0 keeps what is set."""
+        self.keepalive = on
+        self.keepalive_idle = idle or self.keepalive_idle
+        self.keepalive_interval = interval or self.keepalive_interval
+        self.keepalive_probes = probes or self.keepalive_probes
+        if self.state >= SYNCHRONIZED:
+            self._start_keepalive(now)
+
+    @property
+    def nodelay(self) -> bool:
+        return self.snd.nodelay
+
+    @nodelay.setter
+    def nodelay(self, on: bool) -> None:
+        self.snd.nodelay = on
+        if on and self.state >= SYNCHRONIZED and self.snd.waiting():
+            self.layer.ready(self)
+
+    def __repr__(self) -> str:
+        return f"<TcpConnection {self.local} {self.remote} {self.state.name}>"
+
+    # --- arriving segments ---
+
+    def receive(self, seg: Segment, now: Micros) -> None:
+        """Take a segment of this connection. First the case that nearly all of them are (header prediction)."""
+        self.segs_in += 1
+        self.heard_at = now
+        if not self._fast or (seg.flags | PSH) != _ACK_PSH:
+            steps.process(self, seg, now)
+            return
+        rcv, snd = self.rcv, self.snd
+        nxt, una = rcv.nxt, snd.una
+        size = len(seg.payload)
+        acked = (seg.ack - una) & _MASK
+        if (
+            (seg.seq ^ nxt) & _MASK
+            or acked > snd.nxt - una
+            or not (size or acked)
+            or size > rcv.adv - nxt
+            or rcv.assembler.size
+            or seg.sack
+            or (acked and not snd.clean())
+        ):
+            steps.process(self, seg, now)
+            return
+        if self.ts_on:
+            if seg.ts_val < 0 or (seg.ts_val - rcv.ts_recent) & _MASK >= _HALF:
+                steps.process(self, seg, now)
+                return
+            if rcv.last_ack >= nxt:
+                rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now
+        layer = self.layer
+        snd.wnd = wnd = seg.window << snd.wscale
+        snd.wl1, snd.wl2 = nxt, una + acked
+        if wnd > snd.max_wnd:
+            snd.max_wnd = wnd
+        if acked:
+            self.bytes_acked += acked
+            snd.on_ack_simple(una + acked, now)
+            if self.want_writable:
+                self.want_writable = False
+                layer.events.append(Writable(self))
+        if size:
+            if layer.buffered >= layer.buffer_limit:
+                layer.counters.drop("tcp.drop.buffer_limit")
+                return
+            rcv.chunks.append(seg.payload)
+            rcv.nxt = nxt + size
+            rcv.on_in_order(size, now)
+            layer.buffered += size
+            self._charged += size
+            self.bytes_received += size
+            if not self._readable_told:
+                self._readable_told = True
+                layer.events.append(Readable(self))
+        if not self.queued and (rcv.ack_now or snd.queue.end > snd.nxt):
+            layer.ready(self)
+        if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:
+            layer.arm(self, min(snd.timer_at, rcv.ack_at))
+
+    def after_steps(self, now: Micros) -> None:
+        """A segment went through the steps: settle accounts, queue for output, arm timers."""
+        self.charge()
+        rcv, snd = self.rcv, self.snd
+        if self.state is State.CLOSED or self.state is State.TIME_WAIT:
+            return
+        if rcv.ack_now or rcv.dup_acks or self.syn_now or snd.board.lost or snd.waiting():
+            self.layer.ready(self)
+        self.rearm()
+
+    def charge(self) -> None:
+        """Tell the layer how many received bytes are held here."""
+        held = self.rcv.chunks.size + self.rcv.assembler.size
+        self.layer.buffered += held - self._charged
+        self._charged = held
+
+    def tell_readable(self, *, eof: bool = False) -> None:
+        if not self.detached and (eof or not self._readable_told):
+            self._readable_told = True
+            self.layer.events.append(Readable(self))
+
+    def tell_writable(self) -> None:
+        if self.want_writable and not self.detached:
+            self.want_writable = False
+            self.layer.events.append(Writable(self))
+
+    def may_challenge(self, now: Micros) -> bool:
+        """RFC 5961 section 7, per connection, so that one peer's noise cannot silence another's."""
+        options = self.layer.options
+        if now >= self._challenges_until:
+            self._challenges_until = now + options.challenge_ack_window
+            self._challenges = 0
+        self._challenges += 1
+        if self._challenges <= options.challenge_acks:
+            return True
+        self.layer.counters.add("tcp.challenge_ack_limited")
+        return False
+
+    # --- states ---
+
+    def move(self, cause: Cause) -> None:
+        self.state = TRANSITIONS[self.state, cause]
+        self._fast = self.state is State.ESTABLISHED and not self.ecn_ok
+
+    def establish(self, hs: Handshake, now: Micros, *, syn_lost: bool) -> None:
+        """Both SYNs are acknowledged."""
+        snd = self.snd
+        snd.wscale = hs.snd_wscale
+        snd.establish(self._payload_mss(), sack_ok=hs.sack, syn_lost=syn_lost)
+        self.rcv.sack_ok = hs.sack
+        self.update_limits()
+        self.move(Cause.SYN_ACKED)
+        self._start_keepalive(now)
+        if snd.fin:
+            self.move(Cause.CLOSE)
+
+    def _payload_mss(self) -> int:
+        mss = min(self.peer_mss, self.layer.path_mtu(self.remote.ip) - 40)
+        return max(mss, self.layer.options.min_mss) - (12 if self.ts_on else 0)
+
+    def on_path_mtu(self) -> None:
+        """The path's MTU fell: send smaller segments from now on, and again what was too large."""
+        if self.state >= SYNCHRONIZED:
+            self.snd.on_mss(self._payload_mss())
+            self.update_limits()
+
+    def update_limits(self) -> None:
+        mss, link = self.snd.mss, self.layer.link
+        if link.tso:
+            room = min(link.max_superframe, 65_535) - 40 - (12 if self.ts_on else 0)
+            self._max_payload = max(room - room % mss, mss)
+        else:
+            self._max_payload = mss * _VIRTUAL_BURST
+
+    def finish(self, reason: CloseReason, now: Micros) -> None:
+        """To CLOSED, the end."""
+        if self.state is State.CLOSED:
+            return
+        if self.state is not State.TIME_WAIT:
+            self.state = State.CLOSED
+            self.layer.forget(self)
+        self.release()
+        if not self.detached:
+            self.layer.events.append(Closed(self, reason))
+
+    def release(self) -> None:
+        """Give back what the protocol held; what the application may still read stays."""
+        self._fast = False
+        self.snd.clear()
+        self.rcv.clear()
+        if self.detached:
+            self.rcv.chunks.clear()
+        self.charge()
+        self._misc, self._misc_at = Misc.NONE, NEVER
+
+    def enter_time_wait(self, now: Micros) -> None:
+        """Only a small record stays in the table; for the application this is the end."""
+        self.layer.enter_time_wait(self, now)
+        self.release()
+        if not self.detached:
+            self.layer.events.append(Closed(self, CloseReason.NORMAL))
+
+    def on_fin_acked(self, now: Micros) -> None:
+        self.move(Cause.FIN_ACKED)
+        if self.state is State.TIME_WAIT:
+            self.enter_time_wait(now)
+        elif self.state is State.CLOSED:
+            self.layer.forget(self)
+            self.release()
+            if not self.detached:
+                self.layer.events.append(Closed(self, CloseReason.NORMAL))
+        elif self.detached:
+            self._set_misc(Misc.FIN_WAIT_2, now + self.layer.options.fin_wait_2)
+
+    def _reset(self, now: Micros) -> None:
+        if self.state not in _RST_UNSENT:
+            self.send_reset(now)
+        self.finish(CloseReason.ABORTED, now)
+        self.release()
+
+    def send_reset(self, now: Micros) -> None:
+        snd, rcv = self.snd, self.rcv
+        self.layer.reply(
+            self.emitter.packet(
+                self.path, snd.nxt, rcv.nxt, RST | ACK, 0, ts_val=self._ts(now), ts_ecr=rcv.ts_recent
+            )
+        )
+
+    # --- output ---
+
+    def _ts(self, now: Micros) -> int:
+        return (now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1
+
+    def ts_now(self, now: Micros) -> int:
+        """The timestamp clock ticks every millisecond (RFC 7323 5.4)."""
+        return (now // 1000 + self._ts_offset) & _MASK
+
+    def transmit(self, now: Micros, out: list[TxPacket], quantum: int) -> bool:
+        """Append up to about `quantum` packets; True if it could go on at once."""
+        if self.state < SYNCHRONIZED:
+            if self.syn_now:
+                self._send_syn(now, out)
+            return False
+        snd, rcv = self.snd, self.rcv
+        stop = len(out) + quantum
+        if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
+            self._send_acks(now, out)
+        if snd.probe_now or snd.tlp_now:
+            self._send_probe(now, out)
+        if snd.board.lost:
+            self._send_lost(now, out, stop)
+        more = False
+        if snd.queue.end > snd.nxt:
+            more = self._send_fresh(now, out, stop)
+        if snd.fin and snd.nxt == snd.queue.end and snd.una + snd.wnd > snd.nxt:
+            self._send_segment(snd.nxt, 0, FIN, now, out)
+            snd.on_sent(1, now)
+        if rcv.ack_now:
+            self._send_ack(now, out)
+        if snd.nxt == snd.una and snd.timer_at == NEVER and snd.waiting() and not more:
+            snd.arm_persist(now)
+        if snd.timer_at < self.heap_at:
+            self.layer.arm(self, snd.timer_at)
+        return more
+
+    def _send_fresh(self, now: Micros, out: list[TxPacket], stop: int) -> bool:
+        snd, tso = self.snd, self.layer.link.tso
+        limit = self._max_payload
+        while (room := stop - len(out)) > 0:
+            if not tso and room < _VIRTUAL_BURST:
+                limit = snd.mss * room
+            size = snd.fresh_bytes(limit, tso)
+            if not size:
+                return False
+            seq = snd.nxt
+            fin = snd.fin and seq + size == snd.queue.end and snd.una + snd.wnd > seq + size
+            self._send_segment(seq, size, FIN if fin else 0, now, out)
+            snd.on_sent(size + fin, now)
+        return snd.queue.end > snd.nxt
+
+    def _send_lost(self, now: Micros, out: list[TxPacket], stop: int) -> None:
+        snd = self.snd
+        while len(out) < stop and (work := snd.retransmission(self._max_payload)) is not None:
+            rec, size = work
+            self._resend(rec.seq, size, now, out)
+            snd.on_retransmit(rec, size, now)
+
+    def _resend(self, seq: int, size: int, now: Micros, out: list[TxPacket]) -> None:
+        end = self.snd.queue.end
+        fin = FIN if seq + size > end else 0
+        self.layer.counters.add("tcp.retransmitted_segments")
+        self._send_segment(seq, size - fin, fin, now, out, again=True)
+
+    def _send_segment(
+        self, seq: int, size: int, flags: int, now: Micros, out: list[TxPacket], again: bool = False
+    ) -> None:
+        """Data and FIN: one superframe, or as many segments as it takes."""
+        snd, rcv, emitter = self.snd, self.rcv, self.emitter
+        mss, end = snd.mss, seq + size
+        payload = snd.queue.slice(seq, end) if size else ()
+        flags |= _ACK_PSH if end == snd.queue.end else ACK
+        tos = self.layer.options.dscp << 2
+        if self.ecn_ok:
+            flags, tos = self._mark_ecn(flags, tos, size > 0, again)
+        window = rcv.window_field()
+        ts_val = (now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1
+        if size <= mss or self.layer.link.tso:
+            self.segs_out += 1
+            gso = mss if size > mss else 0
+            out.append(
+                emitter.packet(
+                    self.path, seq, rcv.nxt, flags, window, ts_val=ts_val, ts_ecr=rcv.ts_recent,
+                    payload=payload, size=size, gso_size=gso, tos=tos,
+                )
+            )  # fmt: skip
+        else:
+            last = flags
+            flags &= ~(PSH | FIN)
+            for start in range(seq, end, mss):
+                stop = min(start + mss, end)
+                self.segs_out += 1
+                out.append(
+                    emitter.packet(
+                        self.path, start, rcv.nxt, last if stop == end else flags, window, ts_val=ts_val,
+                        ts_ecr=rcv.ts_recent, payload=snd.queue.slice(start, stop), size=stop - start, tos=tos,
+                    )
+                )  # fmt: skip
+                flags &= ~CWR
+        rcv.on_ack_sent()
+
+    def _mark_ecn(self, flags: int, tos: int, data: bool, again: bool) -> tuple[int, int]:
+        """RFC 3168 6.1: ECT on new data only, CWR on the first of it after a reduction."""
+        if self.ece_now:
+            flags |= ECE
+        if data and not again:
+            tos |= _ECT0
+            if self.snd.cwr_pending:
+                self.snd.cwr_pending = False
+                flags |= CWR
+        return flags, tos
+
+    def _send_ack(self, now: Micros, out: list[TxPacket], options: bytes = b"", seq: int = -1) -> None:
+        rcv = self.rcv
+        flags = ACK | ECE if self.ece_now else ACK
+        self.segs_out += 1
+        out.append(
+            self.emitter.packet(
+                self.path, self.snd.nxt if seq < 0 else seq, rcv.nxt, flags, rcv.window_field(),
+                ts_val=(now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1,
+                ts_ecr=rcv.ts_recent, options=options, tos=self.layer.options.dscp << 2,
+            )
+        )  # fmt: skip
+        rcv.on_ack_sent()
+
+    def _send_acks(self, now: Micros, out: list[TxPacket]) -> None:
+        """ACKs that say more than a number: SACK blocks, or as many duplicates as segments came out of order."""
+        rcv = self.rcv
+        if rcv.sack_ok:
+            blocks = rcv.sack_blocks(3 if self.ts_on else 4)
+            self._send_ack(now, out, tcp.build_sack(blocks) if blocks else b"")
+            return
+        count, rcv.dup_acks = rcv.dup_acks, 0
+        for _ in range(min(count, 8)):
+            self._send_ack(now, out)
+
+    def _send_probe(self, now: Micros, out: list[TxPacket]) -> None:
+        """Window probe or tail loss probe."""
+        snd = self.snd
+        if snd.tlp_now:
+            snd.tlp_now = False
+            self._send_tail_probe(now, out)
+        if not snd.probe_now:
+            return
+        snd.probe_now = False
+        room = min(snd.una + snd.wnd - snd.nxt, snd.queue.end - snd.nxt, snd.mss)
+        if room > 0 and snd.flight == 0:  # the override timeout of sender SWS avoidance
+            self._send_segment(snd.nxt, room, 0, now, out)
+            snd.on_sent(room, now)
+        elif snd.flight == 0 and snd.waiting():
+            self._send_ack(now, out, seq=snd.una - 1)  # out of window: forces an ACK
+            snd.arm_persist(now)
+
+    def _send_tail_probe(self, now: Micros, out: list[TxPacket]) -> None:
+        snd = self.snd
+        self.layer.counters.add("tcp.tail_loss_probes")
+        size = min(snd.queue.end - snd.nxt, snd.mss, snd.una + snd.wnd - snd.nxt)
+        if size > 0:
+            self._send_segment(snd.nxt, size, 0, now, out)
+            snd.on_probe_sent(retransmission=False)
+            snd.on_sent(size, now)
+        elif (work := snd.probe_record()) is not None:
+            rec, size = work
+            snd.on_probe_sent(retransmission=True)
+            self._resend(rec.seq, size, now, out)
+            snd.on_retransmit(rec, size, now)
+        snd.arm(now)
+
+    def _send_syn(self, now: Micros, out: list[TxPacket]) -> None:
+        """SYN, or SYN-ACK after a simultaneous open."""
+        self.syn_now = False
+        snd, rcv, layer = self.snd, self.rcv, self.layer
+        simultaneous = self.state is State.SYN_RECEIVED
+        options = self.hs.offer(self.ts_now(now))
+        flags = SYN | ACK if simultaneous else SYN
+        if layer.options.ecn == "active" and not simultaneous and snd.retries == 0:
+            flags |= ECE | CWR
+        window = min(layer.options.initial_window or 65_535, rcv.buf, 65_535)
+        rcv.adv = max(rcv.adv, rcv.nxt + window)
+        self.segs_out += 1
+        out.append(
+            self.emitter.packet(
+                self.path, snd.iss, rcv.nxt if simultaneous else 0, flags, window,
+                options=tcp.build_syn_options(options, layer.options.syn_option_style),
+            )
+        )  # fmt: skip
+        if snd.timer_at == NEVER:
+            snd.nxt = snd.iss + 1
+            self.syn_sent_at = now
+            if snd.stalled_since == NEVER:
+                snd.stalled_since = now
+            snd.timer, snd.timer_at = Timer.RTO, now + snd.rtt.current_rto()
+        self.rearm()
+
+    # --- time ---
+
+    def deadline(self) -> Micros:
+        at = min(self.snd.timer_at, self.rcv.ack_at, self._misc_at)
+        if self.user_timeout and self.snd.stalled_since != NEVER:
+            at = min(at, self.snd.stalled_since + self.user_timeout)
+        return at
+
+    def rearm(self) -> None:
+        at = self.deadline()
+        if at < self.heap_at:
+            self.layer.arm(self, at)
+
+    def handle_timeout(self, now: Micros) -> None:
+        """Whatever is due by `now`; early calls do nothing."""
+        rcv, snd = self.rcv, self.snd
+        if rcv.ack_at <= now:
+            rcv.ack_at = NEVER
+            rcv.ack_now = True
+            self.layer.ready(self)
+        if self.user_timeout and now - snd.stalled_since >= self.user_timeout:
+            self._give_up(now)
+            return
+        if snd.timer_at <= now:
+            self._on_snd_timer(now)
+        if self._misc_at <= now and self.state is not State.CLOSED:
+            self._on_misc(now)
+        self.rearm()
+
+    def _on_snd_timer(self, now: Micros) -> None:
+        snd, options = self.snd, self.layer.options
+        if self.state < SYNCHRONIZED:
+            limit = options.syn_retries if self.state is State.SYN_SENT else options.synack_retries
+            if snd.retries >= limit:
+                self._give_up(now)
+                return
+            snd.on_syn_timeout(now)
+            self.syn_now = True
+            self.layer.ready(self)
+            return
+        timed = snd.timer is Timer.RTO or snd.timer is Timer.PERSIST
+        limit = options.orphan_retries if self.detached else options.data_retries
+        if timed and (snd.retries >= limit or (self.detached and snd.probes >= limit)):
+            self._give_up(now)
+            return
+        if snd.timer is Timer.PERSIST:
+            snd.retries += 1
+        elif snd.timer is Timer.RTO:
+            self.layer.counters.add("tcp.retransmission_timeouts")
+        snd.on_timer(now)
+        self.layer.ready(self)
+
+    def _give_up(self, now: Micros) -> None:
+        """Out of patience: R2 of RFC 9293 3.8.3, user timeout, keepalive."""
+        self.layer.counters.add("tcp.timed_out")
+        if self.state not in _RST_UNSENT:
+            self.send_reset(now)
+        self.finish(self.soft_error or CloseReason.TIMEOUT, now)
+
+    def _set_misc(self, misc: Misc, at: Micros) -> None:
+        self._misc, self._misc_at = misc, at
+        self.rearm()
+
+    def _start_keepalive(self, now: Micros) -> None:
+        self._keep_probes = 0
+        if self.keepalive:
+            self._set_misc(Misc.KEEPALIVE, now + self.keepalive_idle)
+        elif self._misc is Misc.KEEPALIVE:
+            self._misc, self._misc_at = Misc.NONE, NEVER
+
+    def _on_misc(self, now: Micros) -> None:
+        if self._misc is Misc.FIN_WAIT_2:
+            self.layer.counters.add("tcp.fin_wait_2_timeout")
+            self.finish(CloseReason.TIMEOUT, now)
+        elif self._misc is Misc.KEEPALIVE:
+            self._on_keepalive(now)
+
+    def _on_keepalive(self, now: Micros) -> None:
+        """RFC 9293 3.8.4. Unacknowledged data has its own timers: then keepalive only waits."""
+        idle = now - self.heard_at
+        if idle < self.keepalive_idle:
+            self._keep_probes = 0
+            self._set_misc(Misc.KEEPALIVE, self.heard_at + self.keepalive_idle)
+            return
+        if not self.snd.flight and not self.snd.waiting():
+            if self._keep_probes >= self.keepalive_probes:
+                self._give_up(now)
+                return
+            self._keep_probes += 1
+            packets: list[TxPacket] = []
+            self._send_ack(now, packets, seq=self.snd.una - 1)
+            self.layer.reply(packets[0])
+        self._set_misc(Misc.KEEPALIVE, now + self.keepalive_interval)

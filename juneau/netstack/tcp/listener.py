@@ -1,0 +1,258 @@
+"""Passive opens: LISTEN (RFC 9293 3.10.7.2), the SYN queue, and the accept queue.
+
+A half-open connection is a small `Embryo`; the `TcpConnection` is made when the handshake is complete.
+As on Linux, a full accept queue makes new SYNs and completing ACKs go unheard: the peer tries again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from juneau.netstack.events import Accepted
+from juneau.netstack.seq import extend
+from juneau.netstack.tcp import steps
+from juneau.netstack.tcp.conn import TcpConnection
+from juneau.netstack.tcp.emitter import Emitter
+from juneau.netstack.tcp.handshake import Handshake
+from juneau.netstack.tcp.segment import Segment
+from juneau.netstack.tcp.states import State
+from juneau.netstack.tcp.timers import NEVER
+from juneau.netstack.types import Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
+from juneau.netstack.wire import tcp
+from juneau.netstack.wire.tcp import ACK, ECE, RST, SYN
+
+if TYPE_CHECKING:
+    from juneau.netstack.tcp.layer import TcpLayer
+
+_MASK: Final = 0xFFFF_FFFF
+_HALF: Final = 0x8000_0000
+
+
+class TcpListener:
+    __slots__ = ("_layer", "_queue", "backlog", "closed", "embryos", "local", "user")
+
+    def __init__(self, layer: TcpLayer, local: Endpoint, backlog: int, user: object) -> None:
+        self._layer = layer
+        self.local = local
+        self.backlog = backlog
+        self.user = user
+        self.closed = False
+        self.embryos: dict[FourTuple, Embryo] = {}
+        self._queue: deque[TcpConnection] = deque()
+
+    def accept(self) -> TcpConnection | None:
+        """The connection that has waited longest; it may already hold data, EOF, or its end."""
+        queue = self._queue
+        while queue:
+            conn = queue.popleft()
+            if conn.state is not State.CLOSED or conn.recv_queue_bytes:
+                return conn
+        return None
+
+    @property
+    def full(self) -> bool:
+        """Linux's meaning of the backlog: one more than it says may wait."""
+        return len(self._queue) > self.backlog
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def enqueue(self, conn: TcpConnection) -> None:
+        conn.user = None
+        self._queue.append(conn)
+        if len(self._queue) == 1:
+            self._layer.events.append(Accepted(self))
+
+    def close(self, now: Micros) -> None:
+        """Stop listening; reset what is not accepted yet. Repeating it is harmless."""
+        if self.closed:
+            return
+        self.closed = True
+        self._layer.unlisten(self)
+        for embryo in list(self.embryos.values()):
+            embryo.reset(now)
+        while self._queue:
+            self._queue.popleft().abort(now)
+
+    def __repr__(self) -> str:
+        return f"<TcpListener {self.local} waiting={len(self._queue)}>"
+
+
+class Embryo:
+    """SYN-RECEIVED after a passive open."""
+
+    __slots__ = (
+        "_answers", "_at", "_emitter", "_layer", "_listener", "_rto", "_sent_at", "ack_now", "flow", "heap_at", "hs", "path",
+        "queued", "retries", "syn_ack_now",
+    )  # fmt: skip
+
+    def __init__(
+        self, layer: TcpLayer, listener: TcpListener, flow: FourTuple, hs: Handshake, path: Path, now: Micros
+    ) -> None:
+        self._layer = layer
+        self._listener = listener
+        self.flow = flow
+        self.hs = hs
+        self.path = path
+        self.retries = 0
+        self.queued = False
+        self.heap_at = NEVER
+        self.syn_ack_now = True
+        self.ack_now = False
+        self._emitter = Emitter(*flow, layer.link, layer.options.ttl)
+        self._rto = layer.options.rto_initial
+        self._at = now + self._rto
+        self._sent_at = now
+        self._answers = 0
+
+    def receive(self, seg: Segment, now: Micros) -> None:
+        """RFC 9293 3.10.7.4 for SYN-RECEIVED."""
+        hs, layer = self.hs, self._layer
+        rcv_nxt = hs.irs + 1
+        seq = extend(seg.seq, rcv_nxt)
+        flags = seg.flags
+        if flags & (SYN | ACK | RST) == SYN and seq == hs.irs:
+            self.syn_ack_now = True  # the SYN again: our answer was lost, or is late
+            layer.ready(self)
+            return
+        if not self._acceptable(seg, seq, rcv_nxt):
+            return
+        if flags & RST:
+            if seq == rcv_nxt:
+                layer.counters.add("tcp.embryo_reset")
+                self._leave()
+            else:
+                self._answer()
+            return
+        if flags & SYN:
+            self._answer()
+            return
+        if not flags & ACK:
+            return
+        if seg.ack != (hs.iss + 1) & _MASK:
+            layer.reset_for(self.flow, seg)
+            return
+        self._complete(seg, now)
+
+    def _acceptable(self, seg: Segment, seq: int, rcv_nxt: int) -> bool:
+        hs = self.hs
+        if hs.timestamps and not seg.flags & RST:
+            if seg.ts_val < 0:
+                if self._layer.options.tolerate_missing_timestamps:
+                    return True
+                self._layer.counters.drop("tcp.drop.no_timestamp")
+                return False
+            if (seg.ts_val - hs.ts_recent) & _MASK >= _HALF:
+                self._layer.counters.drop("tcp.drop.paws")
+                self._answer()
+                return False
+        window = self._layer.syn_window(hs)
+        if rcv_nxt <= seq < rcv_nxt + window or (seq < rcv_nxt < seq + seg.length):
+            return True
+        self._layer.counters.drop("tcp.drop.out_of_window")
+        if not seg.flags & RST:
+            self._answer()
+        return False
+
+    def _answer(self) -> None:
+        """An ACK with what we expect; a few for each half-open connection are enough."""
+        self._answers += 1
+        if self._answers <= self._layer.options.challenge_acks:
+            self.ack_now = True
+            self._layer.ready(self)
+
+    def _complete(self, seg: Segment, now: Micros) -> None:
+        listener = self._listener
+        if listener.full:
+            self._layer.counters.drop("tcp.drop.accept_queue_full")
+            return
+        self._leave()
+        sent_at = self._sent_at if not self.retries else -1
+        graduate(
+            self._layer, listener, self.flow, self.hs, seg, now, sent_at=sent_at, syn_lost=self.retries > 0
+        )
+
+    def _leave(self) -> None:
+        self._at = NEVER
+        self._listener.embryos.pop(self.flow, None)
+        self._layer.forget_embryo(self)
+
+    def reset(self, now: Micros) -> None:
+        self._layer.reply(self._emitter.packet(self.path, self.hs.iss + 1, self.hs.irs + 1, RST | ACK, 0))
+        self._leave()
+
+    def transmit(self, now: Micros, out: list[TxPacket], quantum: int) -> bool:
+        if self._at == NEVER:
+            return False
+        hs, layer = self.hs, self._layer
+        ts_now = (now // 1000 + hs.ts_offset) & _MASK
+        if self.syn_ack_now:
+            self.syn_ack_now = False
+            out.append(syn_ack(layer, self._emitter, self.path, hs, ts_now))
+        elif self.ack_now:
+            window = layer.syn_window(hs) >> hs.rcv_wscale
+            stamp = ts_now if hs.timestamps else -1
+            out.append(
+                self._emitter.packet(
+                    self.path, hs.iss + 1, hs.irs + 1, ACK, window, ts_val=stamp, ts_ecr=hs.ts_recent
+                )
+            )
+        self.ack_now = False
+        if self._at < self.heap_at:
+            layer.arm(self, self._at)
+        return False
+
+    def deadline(self) -> Micros:
+        return self._at
+
+    def handle_timeout(self, now: Micros) -> None:
+        if self.retries >= self._layer.options.synack_retries:
+            self._layer.counters.add("tcp.embryo_expired")
+            self._leave()
+            return
+        self.retries += 1
+        self._rto = min(self._rto * 2, self._layer.options.rto_max)
+        self._at = now + self._rto
+        self.syn_ack_now = True
+        self._layer.ready(self)
+        self._layer.arm(self, self._at)
+
+
+def syn_ack(layer: TcpLayer, emitter: Emitter, path: Path, hs: Handshake, ts_now: int) -> TxPacket:
+    flags = SYN | ACK | (ECE if hs.ecn else 0)
+    options = tcp.build_syn_options(hs.offer(ts_now), layer.options.syn_option_style)
+    return emitter.packet(path, hs.iss, hs.irs + 1, flags, layer.syn_window(hs), options=options)
+
+
+def graduate(
+    layer: TcpLayer,
+    listener: TcpListener,
+    flow: FourTuple,
+    hs: Handshake,
+    seg: Segment,
+    now: Micros,
+    *,
+    sent_at: Micros,
+    syn_lost: bool,
+) -> None:
+    """The ACK of our SYN-ACK: from here on it is a connection, and this segment its first."""
+    conn = TcpConnection(layer, flow, seg.path, hs, State.LISTEN, now)
+    snd, rcv = conn.snd, conn.rcv
+    snd.una = snd.nxt = hs.iss + 1
+    rcv.adv = rcv.nxt + layer.syn_window(hs)
+    rcv.ts_recent, rcv.ts_recent_at = hs.ts_recent, now
+    if sent_at >= 0:
+        snd.rtt.sample(now - sent_at, now)
+    snd.wnd = snd.max_wnd = seg.window << hs.snd_wscale
+    snd.wl1, snd.wl2 = hs.irs, snd.una
+    conn.establish(hs, now, syn_lost=syn_lost)
+    layer.adopt(conn)
+    listener.enqueue(conn)
+    steps.process(conn, seg, now)
+
+
+def check_backlog(backlog: int) -> None:
+    if backlog < 0:
+        raise Misuse(f"listen: backlog {backlog} (0 or more)")

@@ -1,0 +1,189 @@
+"""The receiving half: what arrived in order, what did not, what window and which ACKs the peer gets.
+
+Sequence numbers are extended (see `seq`).
+"""
+
+from __future__ import annotations
+
+from juneau.netstack.tcp.assembler import Assembler
+from juneau.netstack.tcp.chunks import Chunks
+from juneau.netstack.tcp.options import TcpOptions
+from juneau.netstack.types import Micros
+from juneau.netstack.wire.tcp import SackBlock
+
+NEVER: Micros = 1 << 62
+_MASK = 0xFFFF_FFFF
+
+
+class Receiver:
+    __slots__ = (
+        "_dsack", "_limit_segments", "_sws", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
+        "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
+        "ts_recent_at", "unacked", "up", "wscale",
+    )  # fmt: skip
+
+    def __init__(self, irs: int, buf: int, wscale: int, mss: int, options: TcpOptions) -> None:
+        self.nxt = irs + 1
+        self.adv = self.nxt
+        """The right edge ever advertised; it never moves left."""
+        self.buf = buf
+        self.wscale = wscale
+        self.mss = mss
+        """What we told the peer to send at most, bytes."""
+        self._sws = max(min(mss, buf // 2), 1)
+        self.chunks = Chunks()
+        self.assembler = Assembler(options.ooo_ranges)
+        self.sack_ok = False
+        self.fin_seq: int | None = None
+        """Where their FIN stands, once seen; text beyond it is discarded."""
+        self.up: int | None = None
+        """RCV.UP, kept for its own sake: urgent data is delivered in line (RFC 6093)."""
+        self.ts_recent = 0
+        self.ts_recent_at: Micros = 0
+        self.last_ack = self.nxt
+        """Last.ACK.sent of RFC 7323."""
+        self.delack = options.delayed_ack
+        self._limit_segments = options.ack_every
+        self.quick = self.nxt + options.quickack
+        self.seg_size = min(mss, 536)
+        """The peer's full segment as far as seen: what `ack_every` counts in."""
+        self.ack_due = 0
+        """`unacked` bytes that force an ACK."""
+        self.unacked = 0
+        """In-order bytes since the last ACK."""
+        self.ack_now = False
+        self.ack_at: Micros = NEVER
+        """The delayed-ACK timer."""
+        self.dup_acks = 0
+        """Duplicate ACKs owed to a peer without SACK, one for each segment out of order."""
+        self._dsack: tuple[int, int] | None = None
+        self._set_ack_due()
+
+    def _set_ack_due(self) -> None:
+        self.ack_due = 1 if self._limit_segments <= 1 else self._limit_segments * self.seg_size
+
+    # --- window ---
+
+    @property
+    def wnd(self) -> int:
+        """RCV.WND: what the peer may think it has."""
+        return self.adv - self.nxt
+
+    def window_field(self) -> int:
+        """The header's window; opens it by RFC 9293 3.8.6.2.2 (receiver SWS avoidance), never takes back.
+
+        Scaling rounds: up while the buffer has a little to spare, so that the right edge stays; down where it
+        has not, and then bytes up to `adv` are still accepted (RFC 7323 2.4).
+        """
+        nxt, adv, shift = self.nxt, self.adv, self.wscale
+        edge = nxt + self.buf - self.chunks.size
+        if edge - adv >= self._sws:
+            field = (edge - nxt) >> shift
+            if nxt + (field << shift) < adv:
+                field += 1
+        else:
+            field = -((nxt - adv) >> shift)
+            if nxt + (field << shift) > edge + self._sws:
+                field = (adv - nxt) >> shift
+        if field > 65_535:
+            field = 65_535
+        right = nxt + (field << shift)
+        if right > adv:
+            self.adv = right
+        return field
+
+    def wants_update(self) -> bool:
+        """Whether reading has opened the window enough to tell the peer unasked."""
+        gain = self.nxt + self.buf - self.chunks.size - self.adv
+        if gain < self._sws:
+            return False
+        return gain >= self.adv - self.nxt or gain * 2 >= self.buf
+
+    # --- text ---
+
+    def acceptable(self, seq: int, length: int) -> bool:
+        """The four cases of RFC 9293 3.10.7.4, first step, against the right edge ever advertised."""
+        nxt, adv = self.nxt, self.adv
+        if not length:
+            return nxt <= seq < adv or seq == nxt
+        if adv == nxt:
+            return seq == nxt  # its text does not fit, but its ACK, URG and FIN count
+        return nxt <= seq < adv or nxt < seq + length <= adv or (seq < nxt and seq + length > adv)
+
+    def on_text(self, seq: int, data: memoryview, now: Micros) -> int:
+        """Take what is new of an acceptable segment's text; return how far rcv_nxt moved."""
+        start, end = seq, seq + len(data)
+        limit = self.adv if self.fin_seq is None else min(self.adv, self.fin_seq)
+        if end > limit:
+            data = data[: max(limit - start, 0)]
+            end = start + len(data)
+            self.ack_now = True
+            if not data:
+                return 0
+        nxt = self.nxt
+        if start < nxt:
+            self._dsack = self._dsack or (start, min(end, nxt))
+            self.ack_now = True
+            if end <= nxt:
+                return 0
+            data = data[nxt - start :]
+            start = nxt
+        if start > nxt or self.assembler:
+            self._out_of_order(start, data)
+        else:
+            self.chunks.append(data)
+            self.nxt = end
+            self.on_in_order(len(data), now)
+        return self.nxt - nxt
+
+    def on_in_order(self, size: int, now: Micros) -> None:
+        """Decide when to acknowledge (RFC 9293 3.8.6.3, RFC 5681 4.2)."""
+        self.unacked += size
+        if size > self.seg_size and self.seg_size < self.mss:
+            self.seg_size = min(size, self.mss)
+            self._set_ack_due()
+        if self.unacked >= self.ack_due or size > self.mss or self.nxt <= self.quick:
+            self.ack_now = True
+        elif self.ack_at == NEVER:
+            self.ack_at = now + self.delack
+
+    def _out_of_order(self, start: int, data: memoryview) -> None:
+        assembler = self.assembler
+        duplicate = assembler.insert(start, data)
+        if duplicate and not self._dsack:
+            self._dsack = duplicate
+        self.ack_now = True  # at once, for a gap and for what fills one (RFC 5681 4.2)
+        if (taken := assembler.take(self.nxt)) is not None:
+            self.nxt, chunks = taken
+            self.chunks.extend(chunks)
+        elif not self.sack_ok and data:
+            self.dup_acks += 1
+
+    def on_duplicate(self, seq: int, end: int) -> None:
+        """An unacceptable segment with text: report it as a duplicate (RFC 2883)."""
+        if seq < self.nxt and end > seq and self._dsack is None:
+            self._dsack = seq, min(end, self.nxt)
+
+    # --- ACKs ---
+
+    def sack_blocks(self, limit: int) -> tuple[SackBlock, ...]:
+        """Blocks for the next segment, a DSACK first and only once."""
+        blocks = self.assembler.blocks(limit) if self.assembler else []
+        if self._dsack is not None:
+            blocks.insert(0, self._dsack)
+            self._dsack = None
+            del blocks[limit:]
+        return tuple((start & _MASK, end & _MASK) for start, end in blocks)
+
+    def has_blocks(self) -> bool:
+        return self.sack_ok and (self._dsack is not None or self.assembler.size > 0)
+
+    def on_ack_sent(self) -> None:
+        self.last_ack = self.nxt
+        self.unacked = 0
+        self.ack_now = False
+        self.ack_at = NEVER
+
+    def clear(self) -> None:
+        self.assembler.clear()
+        self.ack_now, self.ack_at, self.dup_acks = False, NEVER, 0

@@ -1,0 +1,1 @@
+"""What was sent, what arrived, what was lost: scoreboard, RACK-TLP, PRR."""

@@ -1,0 +1,503 @@
+"""The sending half: what may leave now, what an ACK means, when to send again.
+
+Sequence numbers are extended (see `seq`). Loss recovery follows RFC 8985 (RACK-TLP) and RFC 6675 where
+the peer has SACK, RFC 6582 where it has not. A connection ends from here only by `on_timer`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from juneau.netstack.tcp.congestion import ALGORITHMS
+from juneau.netstack.tcp.options import TcpOptions
+from juneau.netstack.tcp.recovery.prr import Prr
+from juneau.netstack.tcp.recovery.rack import DUP_THRESH, Rack
+from juneau.netstack.tcp.recovery.scoreboard import SACKED, SENT, Scoreboard, Sent
+from juneau.netstack.tcp.rtt import RttEstimator
+from juneau.netstack.tcp.sendqueue import SendQueue
+from juneau.netstack.types import MILLISECOND, SECOND, Micros
+
+NEVER: Final[Micros] = 1 << 62
+TLP_MIN: Final[Micros] = 10 * MILLISECOND
+"""An event loop answers later than a kernel; probing after 2 RTT of 50 us would never be right."""
+_RTO_AFTER_SYN_LOSS: Final[Micros] = 3 * SECOND
+
+
+class Mode(Enum):
+    OPEN = "open"
+    RECOVERY = "fast recovery"
+    LOSS = "after a timeout"
+
+
+class Timer(Enum):
+    """What `timer_at` is for; at most one of them is needed at a time."""
+
+    NONE = "off"
+    RTO = "rto"
+    TLP = "tail loss probe"
+    REORDER = "rack reordering"
+    PERSIST = "persist"
+
+
+class Sender:
+    __slots__ = (
+        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
+        "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
+        "options", "probe_now", "probes", "prr", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
+        "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
+    )  # fmt: skip
+
+    def __init__(self, iss: int, options: TcpOptions) -> None:
+        self.options = options
+        self.iss = iss
+        self.una = iss
+        self.nxt = iss
+        self.wnd = 0
+        """The peer's window, bytes."""
+        self.wl1 = self.wl2 = 0
+        self.max_wnd = 0
+        self.wscale = 0
+        self.mss = options.default_mss
+        """Payload bytes of a full segment: what the peer and the path take, less the timestamp option."""
+        self.sack_ok = False
+        self.nodelay = options.nodelay
+        self.queue = SendQueue(iss + 1)
+        self.fin = False
+        """Our FIN follows the queued data; its sequence number is `queue.end`."""
+        self.board = Scoreboard()
+        self.rack = Rack()
+        self.prr = Prr()
+        self.rtt = RttEstimator(options.rto_initial, options.rto_min, options.rto_max)
+        self.cc = ALGORITHMS[options.congestion_control](self.mss, self.mss)
+        self.initial_cwnd = 0
+        self.mode = Mode.OPEN
+        self.recover = iss
+        self.retries = 0
+        """Timeouts without progress."""
+        self.probes = 0
+        """Window probes without an opening."""
+        self.probe_now = False
+        self.tlp_now = False
+        self.stalled_since: Micros = NEVER
+        """Since when something waits for an acknowledgement or a window without progress."""
+        self.timer = Timer.NONE
+        self.timer_at: Micros = NEVER
+        self.cwr_pending = False
+        self.force = False
+        """One retransmission leaves whatever the window says: the one that a timeout or entering recovery asks for."""
+        self._rto_base: Micros = 0
+        self._dupacks = 0
+        self._reno_sacked = 0
+        self._cwnd_full = False
+        self._tlp_end = 0
+        self._tlp_retrans = False
+        self._in_retry = False
+        self._ecn_recover = iss
+
+    def establish(self, mss: int, *, sack_ok: bool, syn_lost: bool) -> None:
+        """The handshake is over: sizes are known."""
+        self.mss = mss
+        self.sack_ok = sack_ok
+        self.initial_cwnd = self.options.initial_cwnd * mss
+        self.cc = ALGORITHMS[self.options.congestion_control](mss, mss if syn_lost else self.initial_cwnd)
+        if syn_lost:
+            self.rtt.rto = max(self.rtt.rto, _RTO_AFTER_SYN_LOSS)  # RFC 6298 5.7
+
+    # --- what may leave ---
+
+    @property
+    def flight(self) -> int:
+        return self.nxt - self.una
+
+    def pipe(self) -> int:
+        """RFC 6675's estimate of the bytes in the network."""
+        board = self.board
+        return self.nxt - self.una - board.sacked - board.lost - self._reno_sacked
+
+    def clean(self) -> bool:
+        """Nothing lost, SACKed or probed: an ACK that makes progress is a simple one."""
+        board = self.board
+        return (
+            self.mode is Mode.OPEN
+            and not board.sacked
+            and not board.lost
+            and not self._tlp_end
+            and not self._reno_sacked
+            and self.timer is not Timer.REORDER
+        )
+
+    def waiting(self) -> bool:
+        """Data or FIN that never left."""
+        return self.queue.end > self.nxt or (self.fin and self.nxt == self.queue.end)
+
+    def retransmission(self, limit: int) -> tuple[Sent, int] | None:
+        """A lost record and how many bytes of it may leave now."""
+        board = self.board
+        if not board.lost or (rec := board.next_lost()) is None:
+            return None
+        mss, size = self.mss, rec.end - rec.seq
+        room = self.cc.cwnd - self.pipe()
+        if self.force:
+            room = max(room, mss)
+        if room < mss and room < size:
+            return None
+        size = min(size, max(room - room % mss, mss), limit)
+        return rec, size
+
+    def fresh_bytes(self, limit: int, tso: bool) -> int:
+        """Bytes of new data that may leave now in one go; `limit` is a multiple of the MSS."""
+        queued = self.queue.end - self.nxt
+        if queued <= 0:
+            return 0
+        mss, flight = self.mss, self.nxt - self.una
+        wnd_room = self.una + self.wnd - self.nxt
+        cwnd_room = self.cc.cwnd - self.pipe()
+        if not self._in_retry and self.mode is Mode.OPEN and not self.options.limited_transmit:
+            cwnd_room -= self.board.sacked + self._reno_sacked
+        room = min(wnd_room, cwnd_room)
+        if room >= queued:
+            if queued > limit:
+                return limit
+            tail = queued % mss
+            if tail and flight and not self.nodelay and not self.fin:
+                return queued - tail  # Nagle (RFC 9293 3.7.4)
+            return queued
+        if cwnd_room <= wnd_room:
+            self._cwnd_full = True
+        size = min(room, limit)
+        size -= size % mss
+        if size > 0:
+            if tso and flight and self._worth_waiting(size, flight, limit, queued):
+                return 0
+            return size
+        if room < mss and wnd_room == room and room > 0 and not flight and room * 2 >= self.max_wnd:
+            return room  # sender SWS avoidance, condition (3) of RFC 9293 3.8.6.2.1
+        return 0
+
+    def _worth_waiting(self, size: int, flight: int, limit: int, queued: int) -> bool:
+        """A small opening, while enough is in flight to bring the ACK that makes it a larger one."""
+        return (
+            self.options.tso_defer
+            and self.mode is Mode.OPEN
+            and size * 2 < min(limit, queued)
+            and flight >= max(4 * size, 4 * self.mss)
+        )
+
+    def on_sent(self, size: int, now: Micros) -> None:
+        """`size` new bytes, a FIN counted as one, leave from snd_nxt."""
+        start = self.nxt
+        end = self.nxt = start + size
+        self.board.on_sent(start, end, now)
+        if start == self.una:
+            self._rto_base = self.stalled_since = now
+            self.probes = 0
+        if self.mode is Mode.RECOVERY:
+            self.prr.out += size
+        self.arm(now)
+
+    def on_retransmit(self, rec: Sent, size: int, now: Micros) -> None:
+        self.board.on_retransmit(rec, size, now)
+        self.force = False
+        if self.mode is Mode.RECOVERY:
+            self.prr.out += size
+        if self.timer_at == NEVER:
+            self._rto_base = now
+        self.arm(now)
+
+    # --- what an ACK means ---
+
+    def on_ack_simple(self, ack: int, now: Micros) -> None:
+        """Progress while nothing is lost, SACKed or probed: the common case, in one piece."""
+        board = self.board
+        records = board.records
+        acked, una = ack - self.una, self.una
+        flight = self.nxt - una
+        self.una = ack
+        count = 0
+        for rec in records:
+            if rec.end > ack:
+                break
+            older, newer = rec.older, rec.newer
+            older.newer, newer.older = newer, older
+            count += 1
+        if count:
+            last = records[count - 1]
+            del records[:count]
+            rack = self.rack
+            rack.at, rack.end, rack.fack = last.at, last.end, last.end
+            rack.rtt = now - last.at
+            self.rtt.sample(rack.rtt, now)
+        if records and records[0].seq < ack:
+            records[0].seq = ack
+        self.queue.release(ack)
+        cc = self.cc
+        if self._cwnd_full or (cc.cwnd < cc.ssthresh and cc.cwnd < 2 * flight):
+            self._cwnd_full = False
+            cc.on_ack(acked, now, self.rtt.srtt)
+        self._dupacks = self.retries = self.probes = 0
+        self.rtt.backoff = 0
+        self._rto_base = now
+        self.stalled_since = now if self.nxt > ack else NEVER
+        self.arm(now)
+
+    def on_ack(
+        self, ack: int, sack: list[tuple[int, int]], dsack: bool, duplicate: bool, echo: Micros, now: Micros
+    ) -> None:
+        """Any acceptable ACK (una <= ack <= nxt). `sack` blocks are extended and lie in ack..nxt.
+
+        `duplicate`: RFC 5681's definition holds. `echo`: RTT by timestamp, -1 if the ACK has none.
+        """
+        board, acked = self.board, ack - self.una
+        flight, sacked_before = self.nxt - self.una, board.sacked
+        lost_before = board.lost_ever
+        fresh: list[Sent] = []
+        if acked > 0:
+            fresh = board.ack(ack)
+            self.una = ack
+            self.queue.release(min(ack, self.queue.end))
+            self.retries = self.probes = 0
+            self.rtt.backoff = 0
+            self._rto_base = now
+            self.stalled_since = now if self.nxt > ack else NEVER
+            self._reno_sacked = max(self._reno_sacked - acked + self.mss, 0) if self._reno_sacked else 0
+        for start, end in sack:
+            fresh += board.sack(start, end)
+        self._measure(fresh, acked, echo, now)
+        delivered = acked + board.sacked - sacked_before
+        if dsack:
+            self.rack.on_dsack(self.nxt, self.una)
+        self._count_duplicates(duplicate, acked)
+        self._on_tlp_ack(ack, dsack, duplicate and not sack, now)
+        self._leave_recovery(acked, now)
+        self._find_losses(acked, now)
+        if self.mode is Mode.OPEN and board.lost:
+            self._enter_recovery(now)
+        self._grow(acked, delivered, flight, board.lost_ever > lost_before, now)
+        self.arm(now)
+
+    def _measure(self, fresh: list[Sent], acked: int, echo: Micros, now: Micros) -> None:
+        """RTT (RFC 6298 section 3, Karn) and RACK's news."""
+        sample = -1
+        for rec in fresh:
+            self.rack.on_delivered(rec, self.rtt, now)
+            if not rec.retrans:
+                sample = now - rec.at
+        if sample < 0 and acked > 0 and fresh:
+            sample = echo
+        if sample >= 0:
+            self.rtt.sample(sample, now)
+
+    def _count_duplicates(self, duplicate: bool, acked: int) -> None:
+        if acked > 0:
+            self._dupacks = 0
+        elif duplicate:
+            self._dupacks += 1
+            if not self.sack_ok:  # each stands for one segment that left the network
+                self._reno_sacked = min(self._reno_sacked + self.mss, max(self.flight - self.mss, 0))
+
+    def _find_losses(self, acked: int, now: Micros) -> None:
+        board, mss = self.board, self.mss
+        if not self.sack_ok:
+            if self.mode is Mode.OPEN and self._dupacks == DUP_THRESH and self.una > self.recover:
+                board.mark_first_lost(mss)
+            elif self.mode is Mode.RECOVERY and acked > 0:
+                board.mark_first_lost(mss)  # a partial ACK (RFC 6582 3.2 step 3)
+            return
+        if not self.options.rack:
+            if board.sacked >= DUP_THRESH * mss or self._dupacks >= DUP_THRESH:
+                self._mark_holes()
+            return
+        self._run_rack(now)
+
+    def _run_rack(self, now: Micros) -> None:
+        recovering = self.mode is not Mode.OPEN
+        window = self.rack.reo_wnd(self.rtt, recovering, self.board.sacked // self.mss)
+        wait = self.rack.detect(self.board, window, now)
+        if wait:
+            self.timer, self.timer_at = Timer.REORDER, now + wait
+        elif self.timer is Timer.REORDER:
+            self.timer = Timer.NONE
+
+    def _mark_holes(self) -> None:
+        """RFC 6675's IsLost: DUP_THRESH segments' worth was SACKed above."""
+        above, bar = 0, (DUP_THRESH - 1) * self.mss
+        for rec in reversed(self.board.records[:]):
+            if rec.state == SACKED:
+                above += rec.end - rec.seq
+            elif rec.state == SENT and above > bar and not rec.retrans:
+                self.board.mark_lost(rec)
+
+    def _enter_recovery(self, now: Micros) -> None:
+        self.mode = Mode.RECOVERY
+        self.recover = self.nxt
+        self.force = True
+        self.prr.enter(self.flight)
+        self.cc.on_congestion(self.flight, now)
+        self.cwr_pending = True
+        self._tlp_end = 0
+
+    def _leave_recovery(self, acked: int, now: Micros) -> None:
+        if self.mode is Mode.OPEN or self.una < self.recover:
+            return
+        if self.mode is Mode.RECOVERY:
+            self.cc.cwnd = self.cc.ssthresh
+            self.rack.on_recovered()
+        self.mode = Mode.OPEN
+        self._in_retry = False
+        self._reno_sacked = 0
+
+    def _grow(self, acked: int, delivered: int, flight: int, new_loss: bool, now: Micros) -> None:
+        cc = self.cc
+        if self.mode is Mode.RECOVERY:
+            advanced = acked > 0 and not new_loss
+            cc.cwnd = self.prr.window(self.pipe(), cc.ssthresh, delivered, self.mss, advanced)
+        elif acked > 0:
+            slow = cc.cwnd < cc.ssthresh
+            if self.mode is Mode.LOSS or self._cwnd_full or (slow and cc.cwnd < 2 * flight):
+                self._cwnd_full = False
+                cc.on_ack(acked, now, self.rtt.srtt)
+
+    def on_ecn_echo(self, now: Micros) -> None:
+        """ECE: once a window, as for a loss, but nothing is sent again (RFC 3168 6.1.2)."""
+        if self.mode is Mode.OPEN and self.una >= self._ecn_recover:
+            self._ecn_recover = self.nxt
+            self.cc.on_congestion(self.flight, now)
+            self.cc.cwnd = self.cc.ssthresh
+            self.cwr_pending = True
+
+    # --- tail loss probe (RFC 8985 section 7) ---
+
+    def _tlp_possible(self) -> bool:
+        return (
+            self.options.tlp
+            and self.sack_ok
+            and self.mode is Mode.OPEN
+            and not self._tlp_end
+            and self.rtt.srtt > 0
+            and not self.board.sacked
+            and not self.rtt.backoff
+        )
+
+    def _pto(self) -> Micros:
+        pto = 2 * self.rtt.srtt
+        if self.nxt - self.una <= self.mss:
+            pto += self.options.tlp_max_ack_delay
+        return max(pto, TLP_MIN)
+
+    def probe_record(self) -> tuple[Sent, int] | None:
+        """The last segment in flight, to be sent again as a probe; None: send new data instead."""
+        board = self.board
+        if not board.records:
+            return None
+        last = board.records[-1]
+        if last.state != SENT:
+            return None
+        if last.end - last.seq > self.mss:
+            board._split(len(board.records) - 1, last.end - self.mss)
+            last = board.records[-1]
+        return last, last.end - last.seq
+
+    def on_probe_sent(self, retransmission: bool) -> None:
+        self._tlp_end, self._tlp_retrans = self.nxt, retransmission
+
+    def _on_tlp_ack(self, ack: int, dsack: bool, duplicate: bool, now: Micros) -> None:
+        """7.4: was the probe what repaired a loss? Then the window pays for it."""
+        if not self._tlp_end or ack < self._tlp_end:
+            return
+        if not self._tlp_retrans or dsack:
+            self._tlp_end = 0
+        elif ack > self._tlp_end:
+            self._tlp_end = 0
+            if self.mode is Mode.OPEN:
+                self._pay(now)
+        elif duplicate:
+            self._tlp_end = 0  # both copies arrived, and the peer does not report DSACK
+
+    def _pay(self, now: Micros) -> None:
+        self.cc.on_congestion(max(self.flight, self.cc.cwnd), now)
+        self.cc.cwnd = self.cc.ssthresh
+
+    # --- timers ---
+
+    def arm(self, now: Micros) -> None:
+        """Choose the timer after something was sent or acknowledged."""
+        if self.nxt == self.una:
+            self.timer, self.timer_at = Timer.NONE, NEVER
+            return
+        if self.timer is Timer.REORDER:
+            return
+        rto_at = self._rto_base + self.rtt.current_rto()
+        if self._tlp_possible():
+            pto_at = now + self._pto()
+            if pto_at < rto_at:
+                self.timer, self.timer_at = Timer.TLP, pto_at
+                return
+        self.timer, self.timer_at = Timer.RTO, rto_at
+
+    def arm_persist(self, now: Micros) -> None:
+        """Nothing in flight, something to send, no window: the peer's next update may get lost."""
+        if self.timer is not Timer.PERSIST:
+            if self.stalled_since == NEVER:
+                self.stalled_since = now
+            wait = min(self.rtt.rto << min(self.probes, 32), self.options.rto_max)
+            self.timer, self.timer_at = Timer.PERSIST, now + wait
+
+    def on_timer(self, now: Micros) -> bool:
+        """The due timer's work; True if something wants to leave."""
+        timer, self.timer = self.timer, Timer.NONE
+        self.timer_at = NEVER
+        if timer is Timer.RTO:
+            self._on_rto(now)
+        elif timer is Timer.TLP:
+            self.tlp_now = True
+        elif timer is Timer.PERSIST:
+            self.probes += 1
+            self.probe_now = True
+        elif timer is Timer.REORDER:
+            self._run_rack(now)
+            if self.mode is Mode.OPEN and self.board.lost:
+                self._enter_recovery(now)
+                self._grow(0, 0, self.flight, True, now)
+            self.arm(now)
+        return True
+
+    def _on_rto(self, now: Micros) -> None:
+        """RFC 6298 5.4 to 5.7, RFC 8985 6.3."""
+        board, cc = self.board, self.cc
+        if not self._in_retry:
+            cc.on_rto(self.flight, now)
+        cc.cwnd = self.mss
+        self._in_retry = self.force = True
+        self.mode, self.recover = Mode.LOSS, self.nxt
+        self.retries += 1
+        self.rtt.backoff += 1
+        self._rto_base = now
+        self._dupacks = self._reno_sacked = self._tlp_end = 0
+        self.cwr_pending = True
+        if board.records and board.records[0].state == SACKED:
+            board.forget_sacks()
+        ring = board.oldest_first
+        patience = self.rack.rtt + self.rack.reo_wnd(self.rtt, True, 0)
+        while (rec := ring.newer) is not ring and rec.at + patience <= now:
+            board.mark_lost(rec)
+        board.mark_first_lost(self.mss)
+        self.arm(now)
+
+    def on_syn_timeout(self, now: Micros) -> None:
+        self.retries += 1
+        self.rtt.backoff += 1
+        self.timer_at = now + self.rtt.current_rto()
+
+    def on_mss(self, mss: int) -> None:
+        """The path takes less than we thought: what did not fit is lost (RFC 1191 6.4)."""
+        if mss >= self.mss:
+            return
+        self.mss = mss
+        self.cc.on_mss(mss)
+
+    def clear(self) -> None:
+        self.board.clear()
+        self.queue.clear()
+        self.timer, self.timer_at = Timer.NONE, NEVER
+        self.probe_now = self.tlp_now = False
