@@ -1,19 +1,26 @@
 """The program on the interfaces: clsact and a direct-action bpf filter on ingress of each host veth.
 
-pyroute2's synchronous IPRoute fails inside a running event loop: everything here blocks and is called outside
-the loop or in a worker thread. (The kernel may lack `matchall` and `gact`; a bpf filter alone needs neither.)
+Everything here blocks and is meant to be called outside the event loop or in a worker thread. pyroute2's
+synchronous IPRoute fails in a thread whose loop is running; should that be the caller's, a thread is made.
+(The kernel may lack `matchall` and `gact`; a direct-action bpf filter needs neither.)
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from juneau.packetplane.types import Nic, PlaneError, PlaneSettings
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _INGRESS: Final = 0xFFFF_FFF2
 """TC_H_CLSACT with TC_H_MIN_INGRESS."""
@@ -26,6 +33,20 @@ def filter_name(settings: PlaneSettings) -> str:
     return f"{settings.tap_name}:pod_egress"
 
 
+def _off_loop(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return function(*args, **kwargs)
+        with ThreadPoolExecutor(1) as worker:
+            return worker.submit(function, *args, **kwargs).result()
+
+    return call
+
+
+@_off_loop
 def attach(settings: PlaneSettings, nics: Iterable[Nic], program_fd: int) -> dict[Nic, str]:
     """Attach or replace; returns the NICs where the kernel would not, and why. One bad NIC stops no other."""
     failed = {}
@@ -58,6 +79,7 @@ def _attach(netlink: Any, ifindex: int, program_fd: int, name: str) -> None:
     )
 
 
+@_off_loop
 def attached(settings: PlaneSettings) -> set[int]:
     """ifindexes of this network namespace that carry our filter."""
     with IPRoute() as netlink:
@@ -82,6 +104,7 @@ def _name_of(entry: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
+@_off_loop
 def detach(ifindexes: Iterable[int]) -> None:
     """Remove clsact with all that is on it; links that are gone are fine."""
     with IPRoute() as netlink:
@@ -97,6 +120,7 @@ def _detach(netlink: Any, ifindex: int) -> None:
             raise PlaneError(f"remove filter of ifindex {ifindex}: {err} (needs root)") from err
 
 
+@_off_loop
 def remove_link(name: str) -> bool:
     """False: there was none."""
     with IPRoute() as netlink:

@@ -1,9 +1,9 @@
 """The packet plane of one node: what `app` drives.
 
-`open`, `apply` and `close` block (compiler, netlink) and are called outside the event loop or through
-`asyncio.to_thread`: pyroute2's synchronous IPRoute fails inside a running loop. Everything else is cheap and
-may be called on the loop. One lock covers the maps, so `apply` in a thread and `bind_service` on the loop do
-not undo one another; it is never held across netlink.
+`open`, `apply`, `close` and `cleanup` block (compiler, netlink): call them outside the event loop or through
+`asyncio.to_thread`, for pyroute2's synchronous IPRoute fails inside a running loop. Everything else is cheap
+and may be called on the loop. One lock covers the maps, so `apply` in a thread and `bind_service` on the loop
+do not undo one another; it is never held across netlink.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ _TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD, _TUNSETVNETHDRSZ = 0x400454CA, 0x400
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8913, 0x8914, 0x8922, 0x8943
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR, _IFF_UP = 0x0002, 0x1000, 0x4000, 0x1
 _TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO_ECN, _TUN_F_USO = 0x01, 0x02, 0x08, 0x20 | 0x40
+_IFNAMSIZ: Final = 16
 _IFREQ: Final = Struct("16sI20x")
 _IFREQ_FLAGS: Final = Struct("16sH22x")
 
@@ -42,6 +43,8 @@ class Tap:
     def open(cls, settings: PlaneSettings) -> Tap:
         """Create the device or attach to the one an earlier run left. Raises PlaneError."""
         name = settings.tap_name
+        if not 0 < len(name.encode()) < _IFNAMSIZ:
+            raise PlaneError(f"open tap {name!r}: got {len(name)} characters, allowed 1..{_IFNAMSIZ - 1}")
         fd = -1
         try:
             fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -103,6 +103,10 @@ class World:
     def apply(self) -> None:
         self.plane.apply(self.desired())
 
+    def ethtool_host(self, pod: Pod, *features: str) -> None:
+        """Change offloads of the host side of a Pod's veth."""
+        run("ethtool", "-K", pod.nic.ifname, *features)
+
     def remove_pod(self, pod: Pod) -> None:
         self.pods.remove(pod)
         delete_pod(pod)

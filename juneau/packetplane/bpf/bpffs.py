@@ -28,10 +28,10 @@ def ensure_folder(pin_path: str) -> None:
 
 
 def is_on_bpffs(path: str) -> bool:
-    return _file_system_of(path, Path("/proc/self/mountinfo").read_text(encoding="utf-8")) == "bpf"
+    return file_system_of(path, Path("/proc/self/mountinfo").read_text(encoding="utf-8")) == "bpf"
 
 
-def _file_system_of(path: str, mountinfo: str) -> str:
+def file_system_of(path: str, mountinfo: str) -> str:
     """Type of the file system that `path` is or would be on: longest mount point, last mounted."""
     best, kind = "", ""
     for line in mountinfo.splitlines():
