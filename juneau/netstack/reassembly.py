@@ -222,6 +222,6 @@ def _bad_shape(header: Ipv4Header, fragment: _Fragment) -> str | None:
     size = fragment.end - fragment.start
     if fragment.end > ipv4.MAX_TOTAL_LENGTH - ipv4.HEADER_BYTES:
         return "ip.fragment_too_long"
-    if header.mf and (size == 0 or size % 8):
+    if size == 0 or (header.mf and size % 8):
         return "ip.bad_fragment"
-    return "ip.bad_fragment" if size == 0 else None
+    return None

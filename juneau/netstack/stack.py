@@ -16,15 +16,11 @@ from juneau.netstack.limits import Limits
 from juneau.netstack.output import Output
 from juneau.netstack.reassembly import Reassembler
 from juneau.netstack.tap import Tap, complete_pieces
+from juneau.netstack.tcp import TcpConnection, TcpLayer, TcpListener, TcpOptions
 from juneau.netstack.types import Buffer, Endpoint, Link, Malformed, Micros, Misuse, Path, Rng, TxPacket
 from juneau.netstack.udp import UdpLayer, UdpSocket
 from juneau.netstack.wire import icmp, ipv4
 from juneau.netstack.wire.ipv4 import FRAGMENT_MASK, HEADER_BYTES, PROTO_ICMP, PROTO_TCP, PROTO_UDP
-
-try:
-    from juneau.netstack.tcp import TcpConnection, TcpLayer, TcpListener, TcpOptions
-except ImportError:
-    from juneau.netstack._notcp import TcpConnection, TcpLayer, TcpListener, TcpOptions  # type: ignore
 
 MIN_MTU: Final = 68
 """RFC 791: every link carries this much."""

@@ -70,7 +70,8 @@ class TestErrorsOut:
         (error,) = sim.receive(datagram)
         assert error[20:] == icmp(datagram[:548], type=3, code=3, **FROM_US)[20:]
         assert len(error) == min(576, 56 + size)
-        assert (Ipv4.decode(error).src, Ipv4.decode(error).dst) == (ME, PEER)
+        head = Ipv4.decode(error)
+        assert (head.src, head.dst, head.tos) == (ME, PEER, 0)
 
     def test_padding_is_not_quoted(self):
         datagram = udp(b"x", dport=9, **TO_US)

@@ -37,6 +37,8 @@ def test_any_order_gives_one_datagram(order: tuple[int, ...]):
     *early, last = [sim.receive(pieces[i]) for i in order]
     assert early == [[], [], []]
     assert joined(last) == REPLY
+    counters = sim.stack.counters
+    assert (counters["ip.received"], counters["ip.fragments"], counters["ip.reassembled"]) == (4, 4, 1)
     assert sim.drops() == {"icmp.echo_replies": 1}
     assert sim.stack._reassembler.held_bytes == 0
 
@@ -161,7 +163,10 @@ class TestTimeout:
         sim.stack.receive(pieces[0], "pod-a", sim.now)
         sim.now += 30 * SECOND
         assert sim.receive(pieces[1]) == []
+        assert sim.drops() == {"ip.reassembly_timeout": 1}
+        assert sim.stack.next_timeout() == sim.now + 30 * SECOND
         assert joined(sim.receive(pieces[0])) == REPLY
+        assert sim.stack._reassembler.held_bytes == 0
 
     def test_later_fragments_do_not_prolong(self):
         sim, pieces = Sim(), fragments(BIG, 800)
@@ -195,6 +200,22 @@ class TestLimits:
             sim.receive(part(0, 800, ident=ident))
             assert sim.stack._reassembler.held_bytes <= 16_384
         assert sim.drops() == {"ip.fragment_limit": 1000 - len(sim.stack._reassembler)}
+
+    def test_exactly_the_limit_fits_and_a_byte_more_does_not(self):
+        cost = 2 * FRAGMENT_OVERHEAD + len(part(0, 80))  # of a datagram with one fragment
+        for limit, kept in ((2 * cost, 2), (2 * cost - 1, 1)):
+            sim = Sim(limits=Limits(fragment_bytes=limit))
+            sim.receive(part(0, 80, ident=1))
+            sim.receive(part(0, 80, ident=2))
+            assert len(sim.stack._reassembler) == kept
+
+    def test_a_large_one_pushes_out_as_many_as_it_takes(self):
+        sim = Sim(limits=Limits(fragment_bytes=16_384))
+        for ident in range(28):
+            sim.receive(part(0, 8, ident=ident))
+        sim.receive(part(0, 8_000, ident=99))
+        assert sim.stack._reassembler.held_bytes <= 16_384
+        assert len(sim.stack._reassembler) < 20
 
     def test_tiny_fragments_are_charged_for_what_they_cost(self):
         sim = Sim(limits=Limits(fragment_bytes=16_384))

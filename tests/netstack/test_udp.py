@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ip_sim import CLIENT, ME, PEER, SERVER, Sim
 from scapy.layers.inet import IP, UDP
@@ -195,6 +195,7 @@ class TestSend:
         assert sim.sent() == []
 
     @given(st.binary(max_size=1422))
+    @example(bytes(1422))
     def test_partial_checksum_when_the_link_completes_it(self, payload: bytes):
         sim, plain = Sim(link=Link(checksum_offload=True)), Sim()
         for each in (sim, plain):

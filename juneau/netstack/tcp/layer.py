@@ -151,6 +151,7 @@ class TcpLayer:
         listener = self._listeners.get((flow[0], flow[1])) or self._listeners.get((0, flow[1]))
         flags = seg.flags
         if flags & RST:
+            self.counters.drop("tcp.drop.stray_reset")
             return
         if listener is None:
             self.counters.add("tcp.no_connection")
