@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -94,13 +95,12 @@ def test_without_bcc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
         loader.load(PlaneSettings())
 
 
-def test_pypis_bcc_is_recognised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "bcc.py").write_text("")
-    monkeypatch.delitem(sys.modules, "bcc", raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PlaneError, match="another package"):
+def test_pypis_bcc_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ModuleType("bcc")
+    other.__file__ = "/site-packages/bcc.py"
+    monkeypatch.setitem(sys.modules, "bcc", other)
+    with pytest.raises(PlaneError, match=r"/site-packages/bcc\.py is another package"):
         loader.load(PlaneSettings())
-    monkeypatch.delitem(sys.modules, "bcc")
 
 
 MOUNTS = """\
