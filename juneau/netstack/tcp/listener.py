@@ -130,6 +130,7 @@ class Embryo:
             self._answer()
             return
         if not flags & ACK:
+            layer.counters.drop("tcp.drop.no_ack")
             return
         if seg.ack != (hs.iss + 1) & _MASK:
             layer.reset_for(self.flow, seg)
