@@ -121,7 +121,7 @@ def _run_one(test: unittest.TestCase, name: str, tally: Tally) -> None:
     result = unittest.TestResult()
     try:
         with _alarm(), NETWORKS.test():
-            test.run(result)
+            unittest.TestSuite([test]).run(result)  # with its class's and module's set-up
     except BaseException as exc:  # noqa: BLE001 (a suite goes on after any test)
         result.errors.append((test, f"{type(exc).__name__}: {exc}"))
         if isinstance(exc, KeyboardInterrupt):

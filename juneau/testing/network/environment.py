@@ -24,7 +24,7 @@ from juneau.netstack.types import SECOND, format_ip
 from juneau.testing.network.capture import EPOCH
 from juneau.testing.network.host import current_boot
 from juneau.testing.network.readiness import SimSelector, sim_select
-from juneau.testing.network.sockets import SimSocket
+from juneau.testing.network.sockets import SimSocket, socketpair
 from juneau.testing.network.threads import REAL_JOIN, REAL_START
 from juneau.testing.network.tls import wrap_socket
 
@@ -128,6 +128,7 @@ class Environment:
         self._replace_call(socket, "gethostbyname", lambda host: format_ip(names.resolve(host)[0]))
         self._replace_call(socket, "gethostname", lambda: current_boot().host.name)
         self._replace_call(socket, "getfqdn", lambda name="": name or current_boot().host.name)
+        self._replace_call(socket, "socketpair", socketpair)
         self._replace_call(select, "select", sim_select)
         self._replace(ssl.SSLContext, "wrap_socket", _wrap_socket)
         for module, name in (

@@ -76,7 +76,6 @@ class Boot:
 
     def _receive(self, packet: bytes, source: str, vouched: bool) -> None:
         if self.alive:
-            self.host.network.capture_packet(self.host.name, "in", packet)
             self.aio.receive(packet, source, self.host.network.clock.now, csum_ok=vouched)
             self.aio.settle()
 

@@ -89,6 +89,7 @@ class SimSocket(RealSocket):
         self._no_more_reading = self._no_more_writing = False
         self._error = 0
         self._ended = False
+        self._lent = False
 
     def __repr__(self) -> str:
         state = " [closed]" if self._closed else ""
@@ -347,7 +348,7 @@ class SimSocket(RealSocket):
             raise os_error(errno.EADDRNOTAVAIL, f"connect {remote}: {exc}") from exc
         self._local, self._remote = self._conn.local, remote
         self._apply_options()
-        self._wake()
+        self._settle()
         return errno.EINPROGRESS
 
     def _source(self, remote_ip: int) -> int:
@@ -359,7 +360,7 @@ class SimSocket(RealSocket):
         if self._kind is socket.SOCK_DGRAM:
             return self.recvfrom(bufsize, flags)[0]
         self._check_open()
-        if self._conn is None:
+        if self._conn is None or self._lent:
             raise os_error(errno.ENOTCONN)
         if bufsize == 0:
             return b""
@@ -377,7 +378,7 @@ class SimSocket(RealSocket):
         assert conn is not None
         if conn.recv_queue_bytes:
             data = b"".join(conn.read(limit))
-            self._wake()  # the window has opened
+            self._settle()  # the window has opened
             return data
         if error := self.take_error():
             raise os_error(error)
@@ -439,7 +440,7 @@ class SimSocket(RealSocket):
         room = self._send_buffer() - conn.send_queue_bytes
         piece = bytes(view[:room])
         conn.send(piece, self._boot.aio.clock())
-        self._wake()
+        self._settle()
         return len(piece)
 
     def _check_sending(self) -> None:
@@ -476,7 +477,7 @@ class SimSocket(RealSocket):
             self._udp.send(payload, remote, path, local_ip=local_ip)
         except Refused as exc:
             raise os_error(errno.EMSGSIZE, str(exc)) from exc
-        self._wake()
+        self._settle()
         return len(payload)
 
     def sendmsg(self, buffers: Iterable[Any], *args: Any) -> int:
@@ -494,12 +495,12 @@ class SimSocket(RealSocket):
         if how != socket.SHUT_RD and not self._no_more_writing:
             self._no_more_writing = True
             self._conn.shutdown(self._boot.aio.clock())
-        self._wake()
+        self._settle()
         self.on_change()
 
     def _real_close(self, _ss: object = RealSocket) -> None:
         now = self._boot.aio.clock()
-        if self._conn is not None:
+        if self._conn is not None and not self._lent:
             self._conn.user = None
             if self._lingers_not():
                 self._conn.abort(now)
@@ -513,11 +514,11 @@ class SimSocket(RealSocket):
         if self._local is not None and self._listener is None and self._conn is None:
             self._boot.bound_ports.discard(self._local.port)
         self._conn = self._listener = self._udp = None
-        self._wake()
+        self._settle()
         self.on_change()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed", True) and not self._lent:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
@@ -537,10 +538,14 @@ class SimSocket(RealSocket):
         if self._closed:
             raise os_error(errno.EBADF)
 
-    def _wake(self) -> None:
-        """The stack has something to send, unless all is over."""
+    def lend(self) -> None:
+        """A transport has the connection now; names and options still work here."""
+        self._lent = True
+
+    def _settle(self) -> None:
+        """The stack has something to send, unless all is over; a kernel would send it now."""
         if self._boot.alive and not self._boot.aio.loop.is_closed():
-            self._boot.aio.wake()
+            self._boot.run(self._boot.aio.settle)
 
     @property
     def _stack(self) -> Any:
@@ -582,6 +587,26 @@ def free_port(boot: Boot) -> int:
     raise os_error(errno.EADDRINUSE, f"host {boot.host.name}: no free port")
 
 
+def socketpair(family: int = -1, type: int = -1, proto: int = -1) -> tuple[SimSocket, SimSocket]:
+    """Two connected TCP sockets of this host, at once."""
+    if type not in (-1, socket.SOCK_STREAM):
+        raise os_error(errno.EAFNOSUPPORT, "socketpair: streams only")
+    boot = current_boot()
+    clock = boot.host.network.clock
+    listener, one = SimSocket(), SimSocket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1)
+    one.settimeout(0)
+    one.connect_ex(listener.getsockname())
+    boot.aio.settle()
+    clock.run_until(clock.now)  # the handshake takes no time on loopback
+    listener.settimeout(0)
+    other, _ = listener.accept()
+    listener.close()
+    one.settimeout(None)
+    return one, other
+
+
 # What the loop takes over from sockets
 
 
@@ -603,7 +628,9 @@ def claim_connection(sock: Any) -> tuple[TcpConnection, AsyncStack]:
     conn: TcpConnection | None = sock._conn
     if conn is None or not sock._connected:
         raise os_error(errno.ENOTCONN, "the socket is not connected")
-    sock.detach()
+    if sock._lent:
+        raise os_error(errno.EBUSY, f"{sock!r} has a transport already")
+    sock.lend()
     return conn, sock._boot.aio
 
 

@@ -69,8 +69,9 @@ class SimTlsSocket(SimSocket):
                 return result
 
     def _flush(self) -> None:
-        if self._outgoing.pending:
-            super().sendall(self._outgoing.read())
+        records = memoryview(self._outgoing.read())
+        while records:
+            records = records[super().send(records) :]
 
     def _fill(self) -> None:
         try:
