@@ -57,7 +57,7 @@ class Chunks:
             size = len(chunk)
             if size <= limit:
                 queue.popleft()
-                out.append(bytes(chunk) if type(chunk) is bytearray else chunk)  # type: ignore[arg-type, misc]
+                out.append(bytes(chunk) if type(chunk) is bytearray else chunk)  # type: ignore[arg-type]
             elif isinstance(chunk, bytearray):
                 size = limit
                 out.append(bytes(chunk[:size]))

@@ -46,9 +46,9 @@ class Misc(Enum):
 
 class TcpConnection:
     __slots__ = (
-        "__weakref__", "_challenges", "_challenges_until", "_charged", "_fast", "_keep_probes",
+        "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes",
         "_max_payload", "_misc", "_misc_at", "_readable_told", "_ts_offset", "born", "bytes_acked",
-        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "flow", "heap_at", "heard_at", "hs", "keepalive", "keepalive_idle",
+        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "fast", "flow", "heap_at", "heard_at", "hs", "keepalive", "keepalive_idle",
         "keepalive_interval", "keepalive_probes", "layer", "local", "path", "peer_mss", "queued", "rcv", "remote",
         "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_on", "user", "user_timeout",
         "want_writable",
@@ -94,7 +94,8 @@ class TcpConnection:
         self.born = self.heard_at = now
         self.segs_in = self.segs_out = self.bytes_received = self.bytes_acked = 0
         self._max_payload = 0
-        self._fast = False
+        self.fast = False
+        """Segments may take the short way through `receive`."""
         self._misc = Misc.NONE
         self._misc_at: Micros = NEVER
         self._keep_probes = 0
@@ -212,7 +213,7 @@ class TcpConnection:
         """Take a segment of this connection. First the case that nearly all of them are (header prediction)."""
         self.segs_in += 1
         self.heard_at = now
-        if not self._fast or (seg.flags | PSH) != _ACK_PSH:
+        if not self.fast or (seg.flags | PSH) != _ACK_PSH:
             steps.process(self, seg, now)
             return
         rcv, snd = self.rcv, self.snd
@@ -307,7 +308,7 @@ class TcpConnection:
 
     def move(self, cause: Cause) -> None:
         self.state = TRANSITIONS[self.state, cause]
-        self._fast = self.state is State.ESTABLISHED and not self.ecn_ok
+        self.fast = self.state is State.ESTABLISHED and not self.ecn_ok
 
     def establish(self, hs: Handshake, now: Micros, *, syn_lost: bool) -> None:
         """Both SYNs are acknowledged."""
@@ -352,7 +353,7 @@ class TcpConnection:
 
     def release(self) -> None:
         """Give back what the protocol held; what the application may still read stays."""
-        self._fast = False
+        self.fast = False
         self.snd.clear()
         self.rcv.clear()
         if self.detached:

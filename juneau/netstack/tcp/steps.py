@@ -332,6 +332,7 @@ def _fin(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         if rcv.nxt <= at <= rcv.adv:
             rcv.fin_seq = at
             rcv.ack_now = True
+            conn.fast = False
     if rcv.fin_seq is None or rcv.nxt != rcv.fin_seq or conn.state not in CAN_RECEIVE:
         return
     rcv.nxt += 1
