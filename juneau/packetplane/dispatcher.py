@@ -71,14 +71,14 @@ class Dispatcher:
         if path is None:
             return
         vpc_id = path.nic.tenant.vpc_id
-        stack = touched.get(vpc_id) or self.receiver(vpc_id)
-        if stack is None:
-            self._counters["rx.no_stack"] += 1
-            return
-        touched[vpc_id] = stack
         packet = memoryview(frame)[self._ip_at :]
         csum_ok = self._vnet_header and bool(frame[0] & _CSUM_OK or frame[1])
         try:
+            stack = touched.get(vpc_id) or self.receiver(vpc_id)
+            if stack is None:
+                self._counters["rx.no_stack"] += 1
+                return
+            touched[vpc_id] = stack
             if self._vnet_header and frame[1] & ~vnet.GSO_ECN == vnet.GSO_UDP_L4:
                 self._receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now)
             else:

@@ -93,7 +93,7 @@ class PacketPlane:
         """Make maps and filters agree with `desired` and what is bound; blocking, repeatable.
 
         Maps are compared as read back from the kernel. NICs that are not named lose everything but the
-        filter, which then drops all. Raises PlaneError, after having done all that could be done.
+        filter, which then drops all. An interface that refuses its filter stops no other. Raises PlaneError.
         """
         plan.check(desired)
         with self._lock:

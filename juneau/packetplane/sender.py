@@ -6,10 +6,13 @@ Protocol 0, so that it receives nothing.
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 from juneau.netstack.types import TxPacket
@@ -19,6 +22,8 @@ from juneau.packetplane.types import PlaneSettings, ReturnPath
 _ETHERNET_BYTES: Final = 14
 _ETHERTYPE_IPV4: Final = b"\x08\x00"
 _SOL_PACKET, _PACKET_VNET_HDR, _SO_SNDBUFFORCE = 263, 15, 32
+_SOCKADDR_LL: Final = Struct("=HHiHBB8s")
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 _REASONS: Final = {
     errno.EAGAIN: "tx.would_block",
     errno.ENOBUFS: "tx.no_buffers",
@@ -73,7 +78,7 @@ class Sender:
             link.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, self._settings.send_buffer_bytes)
             if self._settings.offload:
                 link.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
-            link.bind((path.nic.ifname, 0))
+            _bind(link, path.ifindex)
         except OSError:
             link.close()
             raise
@@ -89,6 +94,13 @@ class Sender:
 
     def close(self) -> None:
         self.forget(list(self._sockets))
+
+
+def _bind(link: socket.socket, ifindex: int) -> None:
+    """Python binds by name, and a name may by now be another Pod's interface. Raises OSError."""
+    address = _SOCKADDR_LL.pack(socket.AF_PACKET, 0, ifindex, 0, 0, 0, bytes(8))
+    if _libc.bind(link.fileno(), address, len(address)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _vnet_header(packet: TxPacket) -> bytes:

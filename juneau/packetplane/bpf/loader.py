@@ -16,16 +16,14 @@ PROGRAM: Final = "pod_egress"
 
 
 class LoadedProgram:
-    """The loaded program; its file descriptor lives until `close`. Filters keep their own reference."""
+    """The loaded program's file descriptor, until `close`. Attached filters keep their own reference."""
 
-    def __init__(self, module: Any, fd: int) -> None:
-        self._module = module
+    def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def close(self) -> None:
-        if self._module is not None:
-            self._module.cleanup()  # closes the descriptor too
-            self._module = None
+        if self.fd >= 0:
+            os.close(self.fd)
             self.fd = -1
 
 
@@ -55,7 +53,9 @@ def load(settings: PlaneSettings) -> LoadedProgram:
     with _stderr_of_c() as log:
         try:
             module = bcc.BPF(text=source.read_bytes(), cflags=flags)
-            return LoadedProgram(module, module.load_func(PROGRAM.encode(), bcc.BPF.SCHED_CLS).fd)
+            fd = os.dup(module.load_func(PROGRAM.encode(), bcc.BPF.SCHED_CLS).fd)
+            module.cleanup()  # the compiler's memory and its descriptors; ours stays, the pins too
+            return LoadedProgram(fd)
         except OSError as err:
             raise PlaneError(f"read {source}: {err.strerror} (is the installation complete?)") from err
         except Exception as err:  # bcc raises nothing more exact
