@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from juneau.netstack.aio.streams import StreamProtocol
 from juneau.services.limits import TcpLimits
 from juneau.services.log import Reporter
 from juneau.services.workers import cancel_and_wait
@@ -90,12 +91,12 @@ class StreamBinding:
         self._arm()
 
 
-class Connection(asyncio.StreamReaderProtocol):
+class Connection(StreamProtocol):
     """The streams' own protocol, with admission, isolation and an eye on progress."""
 
     def __init__(self, binding: StreamBinding, loop: asyncio.AbstractEventLoop) -> None:
         reader = asyncio.StreamReader(limit=binding.limit, loop=loop)
-        super().__init__(reader, self._start, loop=loop)
+        super().__init__(reader, self._start, loop)
         self._binding = binding
         self._service_loop = loop
         self.lost = False
