@@ -8,10 +8,11 @@ from scapy.layers.inet import ICMP, IP
 from test_reassembly import joined
 
 from juneau.netstack.counters import Counters
+from juneau.netstack.events import Closed
 from juneau.netstack.icmp import IcmpLayer
 from juneau.netstack.limits import Limits
 from juneau.netstack.ratelimit import RateLimit
-from juneau.netstack.types import MILLISECOND, SECOND, Endpoint, FourTuple, Link
+from juneau.netstack.types import MILLISECOND, SECOND, CloseReason, Endpoint, FourTuple, Link
 from juneau.netstack.wire import ipv4 as ipv4_wire
 from juneau.netstack.wire.icmp import IcmpErrorKind
 from juneau.testing.packets import Ipv4, echo, fragments, icmp, ipv4, tcp, udp
@@ -154,6 +155,16 @@ class TestErrorsIn:
         tcp_layer, counters = self.deliver(icmp(quoted, type=kind, code=code, rest=rest, **TO_US))
         assert tcp_layer.errors == [(FourTuple(ME, 80, PEER, 40_000), *want, 2**32 - 1, 77)]
         assert counters.snapshot() == {f"icmp.in_{want[0].value}": 1}
+
+    def test_a_connection_ends_when_its_syn_is_answered_by_unreachable(self):
+        sim = Sim()
+        conn = sim.stack.tcp_connect(Endpoint(PEER, 80), local=Endpoint(ME, 0), path="pod-a", now=sim.now)
+        (syn,) = sim.sent()
+        sim.receive(icmp(syn[:28], type=3, code=3, **TO_US))
+        (closed,) = sim.stack.take_events()
+        assert isinstance(closed, Closed)
+        assert closed.conn is conn
+        assert closed.reason in (CloseReason.UNREACHABLE, CloseReason.REFUSED)
 
     def test_not_if_the_quoted_packet_was_not_sent_from_here(self):
         quoted = tcp(src="10.0.0.9", dst=CLIENT)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ip_sim import CLIENT, ME, SERVER, Sim
+from ip_sim import CLIENT, ME, PEER, SERVER, Sim
 
+from juneau.netstack.events import Closed
 from juneau.netstack.stack import is_martian
-from juneau.netstack.types import Endpoint, Link, Misuse, parse_ip
-from juneau.testing.packets import echo, icmp, ipv4, tcp, udp
+from juneau.netstack.types import CloseReason, Endpoint, Link, Misuse, parse_ip
+from juneau.testing.packets import Tcp, echo, icmp, ipv4, tcp, udp
 
 PING = echo(b"hello", src=CLIENT, dst=SERVER)
 
@@ -138,6 +139,20 @@ def test_removing_an_address_closes_its_sockets_only():
     assert bound.closed
     assert bound.receive() is None
     assert not anywhere.closed
+
+
+def test_removing_an_address_ends_its_connections():
+    sim = Sim()
+    listener = sim.stack.tcp_listen(Endpoint(ME, 80))
+    conn = sim.stack.tcp_connect(Endpoint(PEER, 9), local=Endpoint(ME, 0), path="pod-a", now=sim.now)
+    assert len(sim.sent()) == 1
+    sim.stack.remove_address(ME, sim.now)
+    assert Closed(conn, CloseReason.ABORTED) in sim.stack.take_events()
+    assert list(sim.stack.tcp.connections()) == []
+    sim.stack.add_address(ME)
+    (reset,) = sim.receive(SYN)
+    assert Tcp.decode(reset).flag_text == "RA"
+    assert listener.accept() is None
 
 
 @pytest.mark.parametrize("ip", ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"])

@@ -34,6 +34,7 @@ class TestReceive:
         assert sim.receive(bytes(packet)) == []
         assert sim.stack.take_events() == [DatagramReady(socket)]
         assert socket.receive() == (payload, POD, DNS, "pod-a", sim.now)
+        assert sim.stack.counters["udp.received"] == 1
         assert socket.receive() is None
 
     def test_the_event_comes_when_the_queue_stops_being_empty(self):
@@ -142,6 +143,15 @@ class TestQueueLimits:
         assert sim.drops() == {"udp.stack_full": 100 - 8_000 // 1_256}
         assert sum(socket.queued_bytes for socket in sockets) == sim.stack._udp.queued_bytes <= 8_000
 
+    def test_exactly_the_limit_fits(self):
+        cost = 1_000 + UDP_OVERHEAD
+        for limits in (Limits(udp_bytes=cost), Limits(udp_socket_bytes=cost)):
+            sim = Sim(limits=limits)
+            socket = sim.stack.udp_bind(DNS)
+            sim.receive(udp(bytes(1_001), src=CLIENT, dst=SERVER))
+            sim.receive(udp(bytes(1_000), src=CLIENT, dst=SERVER))
+            assert drain(socket) == [bytes(1_000)]
+
     def test_reading_and_closing_give_room_back(self):
         sim = Sim(limits=Limits(udp_bytes=600, udp_socket_bytes=600))
         one, two = sim.stack.udp_bind(DNS), sim.stack.udp_bind(Endpoint(ME, 54))
@@ -153,6 +163,7 @@ class TestQueueLimits:
         sim.receive(QUERY)
         one.close()
         one.close()
+        assert (one.queued_bytes, one.receive()) == (0, None)
         assert sim.stack._udp.queued_bytes == 0
         sim.receive(udp(b"x", src=CLIENT, dst=SERVER, dport=54))
         assert drain(two) == [b"x"]
@@ -164,6 +175,7 @@ class TestQueueLimits:
         with pytest.raises(Refused, match="2 sockets are open") as caught:
             sim.stack.udp_bind(Endpoint(0, 0))
         assert caught.value.reason == "udp.socket_limit"
+        assert sim.stack.counters["udp.socket_limit"] == 1
         first.close()
         sim.stack.udp_bind(Endpoint(0, 0))
 
@@ -192,6 +204,7 @@ class TestSend:
         with pytest.raises(Refused, match=r"65508 bytes, allowed 0\.\.65507") as caught:
             sim.stack.udp_bind(DNS).send(bytes(65_508), POD, "pod-a")
         assert caught.value.reason == "udp.too_big"
+        assert sim.stack.counters.snapshot() == {"udp.too_big": 1}
         assert sim.sent() == []
 
     @given(st.binary(max_size=1422))
@@ -248,6 +261,13 @@ class TestSend:
             with pytest.raises(Refused) as caught:
                 socket.send(b"x", POD, "pod-a", local_ip=ME)
             assert caught.value.reason == reason
+
+    @pytest.mark.parametrize("port", [1, 65_535])
+    def test_to_any_port_that_can_be(self, port: int):
+        sim = Sim()
+        sim.stack.udp_bind(DNS).send(b"x", Endpoint(PEER, port), "pod-a")
+        assert UDP(sim.sent()[0][20:]).dport == port
+        assert sim.stack.counters.snapshot() == {"ip.sent": 1, "udp.sent": 1}
 
     @pytest.mark.parametrize("port", [0, 65_536])
     def test_not_to_a_port_that_cannot_be(self, port: int):
