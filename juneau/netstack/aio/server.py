@@ -14,7 +14,7 @@ from juneau.netstack.aio.errors import os_error
 from juneau.netstack.aio.sock import StackSocket, address
 from juneau.netstack.aio.tls import TlsTimeouts, server_protocol
 from juneau.netstack.aio.transport import TcpTransport
-from juneau.netstack.types import Endpoint, Misuse, Refused, parse_ip
+from juneau.netstack.types import Endpoint, Misuse, parse_ip
 
 if TYPE_CHECKING:
     from juneau.netstack.aio.driver import Driver
@@ -67,12 +67,16 @@ class _Acceptor:
 
 
 def listen(driver: Driver, endpoint: Endpoint, backlog: int, user: object) -> TcpListener:
+    """Port 0: the highest ephemeral one without a listener."""
+    tcp = driver.stack.tcp
+    if not endpoint.port:
+        taken = {listener.local.port for listener in tcp.listeners()}
+        ports = range(tcp.options.ephemeral_high, tcp.options.ephemeral_low - 1, -1)
+        endpoint = Endpoint(endpoint.ip, next((port for port in ports if port not in taken), 0))
     try:
         return driver.stack.tcp_listen(endpoint, backlog=backlog, user=user)
     except Misuse as exc:
         raise OSError(errno.EADDRINUSE, f"listen {endpoint}: {exc}") from exc
-    except Refused as exc:
-        raise OSError(errno.ENOBUFS, f"listen {endpoint}: {exc}") from exc
 
 
 class Server(asyncio.AbstractServer):
