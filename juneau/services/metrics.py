@@ -36,9 +36,11 @@ class Metrics:
     def of(self, tenant: TenantId, service: str) -> Counter[str]:
         """The live counter of one service in one Subnet; add to it directly."""
         labels = Labels(tenant, service)
-        if labels not in self._events and len(self._events) >= MAX_LABELS:
-            labels = OVERFLOW
-        return self._events.setdefault(labels, Counter())
+        events = self._events.get(labels)
+        if events is None:
+            labels = labels if len(self._events) < MAX_LABELS else OVERFLOW
+            events = self._events.setdefault(labels, Counter())
+        return events
 
     def retire(self, tenant: TenantId, service: str) -> None:
         """Fold a departed Subnet's counts into (0, 0): sums never go backwards, labels stay bounded."""

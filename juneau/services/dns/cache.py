@@ -1,10 +1,11 @@
-"""Upstream answers, kept per Vpc: bounded, least recently used out first, no tenant at another's cost."""
+"""Answers that are kept: upstream's per Vpc, finished ones per Subnet. Bounded; none pays for another."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from juneau.model.ids import TenantId
 from juneau.services.dns.reply import Reply
 
 MAX_VPCS: Final = 4096
@@ -25,6 +26,14 @@ class Entry(NamedTuple):
     expires: float
 
 
+class Known(NamedTuple):
+    reply: Reply
+    age: int
+    """Whole seconds to take off its TTLs."""
+    until: float
+    """When that is no longer true."""
+
+
 class Cache:
     """Times are seconds of one clock, passed in."""
 
@@ -32,8 +41,7 @@ class Cache:
         self._limit = entries_per_vpc
         self._vpcs: OrderedDict[int, OrderedDict[Key, Entry]] = OrderedDict()
 
-    def get(self, vpc_id: int, key: Key, now: float) -> tuple[Reply, int] | None:
-        """The reply and its age in whole seconds."""
+    def get(self, vpc_id: int, key: Key, now: float) -> Known | None:
         entries = self._vpcs.get(vpc_id)
         entry = entries.get(key) if entries else None
         if entries is None or entry is None:
@@ -42,7 +50,8 @@ class Cache:
             del entries[key]
             return None
         entries.move_to_end(key)
-        return entry.reply, int(now - entry.stored)
+        age = int(now - entry.stored)
+        return Known(entry.reply, age, min(entry.expires, entry.stored + age + 1))
 
     def put(self, vpc_id: int, key: Key, reply: Reply, lifetime: int, now: float) -> None:
         if lifetime <= 0 or len(reply.body) > MAX_BODY or self._limit <= 0:
@@ -55,3 +64,42 @@ class Cache:
             entries.popitem(last=False)
         if len(self._vpcs) > MAX_VPCS:
             self._vpcs.popitem(last=False)
+
+
+HOT_PER_TENANT: Final = 4096
+HOT_MAX_QUERY: Final = 300
+"""Bytes; a longer query carries options that change from one to the next."""
+
+
+class Hot(NamedTuple):
+    """An answer as it was sent, without its id."""
+
+    wire: bytes
+    events: tuple[str, ...]
+    """To be counted with it."""
+    until: float
+
+
+class HotAnswers:
+    """Finished answers by the very bytes that asked, id apart: the same bytes get the same answer.
+
+    Letter case, EDNS and flags are part of the key by nature. Forgotten as a whole with each new view.
+    """
+
+    def __init__(self) -> None:
+        self._tenants: dict[TenantId, dict[tuple[bool, bytes], Hot]] = {}
+
+    def get(self, tenant: TenantId, tcp: bool, message: bytes) -> Hot | None:
+        answers = self._tenants.get(tenant)
+        return answers.get((tcp, message[2:])) if answers is not None else None
+
+    def put(self, tenant: TenantId, tcp: bool, message: bytes, hot: Hot) -> None:
+        if len(message) > HOT_MAX_QUERY:
+            return
+        answers = self._tenants.setdefault(tenant, {})
+        if len(answers) >= HOT_PER_TENANT:
+            answers.clear()  # random names are what fills it, and they gain nothing from it
+        answers[tcp, message[2:]] = hot
+
+    def clear(self) -> None:
+        self._tenants.clear()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from juneau.netstack.types import Malformed
-from juneau.services.dns.cache import Cache, Key
+from juneau.services.dns.cache import Cache, Key, Known
 from juneau.services.dns.message import CD, U16, Query, Rcode
 from juneau.services.dns.reply import Reply, build_upstream_query, matches, parse_reply
 from juneau.services.dns.settings import DnsSettings, Upstream
@@ -37,8 +37,8 @@ class Forwarder:
         self._pending: dict[tuple[int, Key, bool], asyncio.Future[Reply | None]] = {}
         self._bad_until: dict[Upstream, float] = {}
 
-    def lookup(self, query: Query, vpc_id: int) -> tuple[Reply, int] | None:
-        """A remembered reply and its age in seconds."""
+    def lookup(self, query: Query, vpc_id: int) -> Known | None:
+        """A remembered reply."""
         return self._cache.get(vpc_id, _key(query), self._clock())
 
     def may_ask(self, vpc_id: int) -> bool:

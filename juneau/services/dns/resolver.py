@@ -5,6 +5,7 @@ Order: the caller's view of the cluster zone, private reverse zones, what upstre
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from juneau.model.cluster import ClusterView, Subnet, Vpc
 from juneau.model.ids import TenantId
+from juneau.services.dns.cache import Hot, HotAnswers, Known
 from juneau.services.dns.forwarder import Count, Forwarder, lookalike
 from juneau.services.dns.message import (
     CLASS_IN,
@@ -35,9 +37,8 @@ from juneau.services.dns.zone import Zone, any_answer
 
 MAX_CHAIN: Final = 10
 """Aliases followed for one query."""
-KEPT_ANSWERS: Final = 16_384
-"""Zone answers kept per view, all Vpcs together; past that all are forgotten."""
-RCODES: Final = frozenset(Rcode)
+KEPT_RCODES: Final = frozenset({Rcode.NOERROR, Rcode.NXDOMAIN})
+RCODE_EVENTS: Final = {int(rcode): f"dns.{rcode.name}" for rcode in Rcode}
 META_TYPES: Final = range(128, 256)
 """RFC 6895 section 3.1: transfers, TKEY, TSIG and the like are no data; ANY is answered before."""
 
@@ -70,11 +71,11 @@ class Resolver:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        self._settings, self._view = settings, view
+        self._settings, self._view, self._clock = settings, view, clock
         self._forwarder = Forwarder(settings, clock=clock)
         self._rng = rng or random.Random()
         self._zone = self._make_zone(ClusterView(synced=False))
-        self._answers: dict[tuple[str, bytes, int], Answer] = {}
+        self._hot = HotAnswers()
         self._upstreams = self._read_upstreams()
         self._vpc_upstreams = {
             vpc: tuple(map(parse_upstream, servers)) for vpc, servers in settings.vpc_upstreams.items()
@@ -82,36 +83,60 @@ class Resolver:
 
     def resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool = False) -> Outcome:
         """The answer to any bytes: bytes, None: silence, or a call that gives bytes later. Never raises."""
+        view = self._view()
+        if view is not self._zone.view:
+            self._zone = self._make_zone(view)
+            self._hot.clear()
+        hot = self._hot.get(tenant, tcp, message)
+        if hot is not None and self._clock() < hot.until:
+            for event in hot.events:
+                count(event)
+            return message[:2] + hot.wire
+        return self._resolve(message, tenant, count, tcp=tcp)
+
+    def _resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool) -> Outcome:
         try:
             query = parse_query(message)
         except Reject as reject:
             if reject.rcode is None:
                 count("dns.ignored")
                 return None
-            count(f"dns.{reject.rcode.name}")
+            count(_event(reject.rcode))
             return build_reject(message, reject.rcode)
         outcome = self._outcome(query, tenant, count, tcp=tcp)
-        if isinstance(outcome, Answer):
-            return self._finish(query, outcome, count, tcp=tcp)
-        return outcome
+        if isinstance(outcome, Known):
+            wire = self._finish_reply(query, outcome.reply, count, tcp=tcp, age=outcome.age)
+            self._hot.put(
+                tenant,
+                tcp,
+                message,
+                Hot(wire[2:], ("dns.cache.hits", _event(outcome.reply.rcode)), outcome.until),
+            )
+            return wire
+        if not isinstance(outcome, Answer):
+            return outcome
+        wire = self._finish(query, outcome, count, tcp=tcp)
+        if len(outcome.answers) < 2 and outcome.rcode in KEPT_RCODES:  # several are shuffled each time
+            self._hot.put(tenant, tcp, message, Hot(wire[2:], (_event(outcome.rcode),), math.inf))
+        return wire
 
     def servers_of(self, vpc: str) -> Sequence[Upstream]:
         return self._vpc_upstreams.get(vpc, self._upstreams)
 
     def _finish(self, query: Query, answer: Answer, count: Count, *, tcp: bool) -> bytes:
-        count(f"dns.{answer.rcode.name}")
+        count(_event(answer.rcode))
         return build_answer(query, answer, TCP_MAX if tcp else query.udp_limit)
 
     def _outcome(
         self, query: Query, tenant: TenantId, count: Count, *, tcp: bool
-    ) -> Answer | bytes | Pending:
+    ) -> Answer | Known | Pending:
         if refused := _refuse(query):
             return refused
         caller = self._caller(tenant)
         if caller is None:
             count("dns.unknown_tenant")
             return Answer(Rcode.SERVFAIL)
-        local = self._local(query, caller)
+        local = self._look_up(query.qname, query.qtype, caller)
         if isinstance(local, Alias):
             return partial(self._follow, query, local, caller, count, tcp=tcp)
         if local is not None:
@@ -120,8 +145,7 @@ class Resolver:
             return any_answer(query.qname)
         if (known := self._forwarder.lookup(query, caller.vpc.vpc_id)) is not None:
             count("dns.cache.hits")
-            reply, age = known
-            return self._finish_reply(query, reply, count, tcp=tcp, age=age)
+            return known
         return self._may_not_ask(caller, count) or partial(self._forward, query, caller, count, tcp=tcp)
 
     def _caller(self, tenant: TenantId) -> Caller | None:
@@ -134,23 +158,8 @@ class Resolver:
 
     # What is known here
 
-    def _local(self, query: Query, caller: Caller) -> Answer | Alias | None:
-        """None: ask outside."""
-        view = self._view()
-        if view is not self._zone.view:
-            self._zone, self._answers = self._make_zone(view), {}
-        key = (caller.subnet.name, query.qname, query.qtype)
-        answer = self._answers.get(key)
-        if answer is None:
-            found = self._look_up(query.qname, query.qtype, caller)
-            if not isinstance(found, Answer):
-                return found
-            answer = found
-            if len(answer.answers) < 2:  # several are shuffled each time
-                self._keep(key, answer)
-        return answer
-
     def _look_up(self, qname: bytes, qtype: int, caller: Caller) -> Answer | Alias | None:
+        """None: ask outside."""
         answer = self._own(qname, qtype, caller)
         if answer is None or not answer.answers:
             return answer
@@ -181,11 +190,6 @@ class Resolver:
         answer = answer_reverse(zone, name, qtype, caller.vpc)
         return Answer(Rcode.SERVFAIL) if answer is not None and not zone.view.synced else answer
 
-    def _keep(self, key: tuple[str, bytes, int], answer: Answer) -> None:
-        if len(self._answers) >= KEPT_ANSWERS:
-            self._answers.clear()  # random names are all that fills it
-        self._answers[key] = answer
-
     def _make_zone(self, view: ClusterView) -> Zone:
         settings = self._settings
         return Zone(view, domain=settings.domain, ttl=settings.ttl_s, serial=int(time.time()), rng=self._rng)
@@ -211,7 +215,7 @@ class Resolver:
 
     async def _ask(self, query: Query, caller: Caller, count: Count, *, tcp: bool) -> Reply | None:
         if (known := self._forwarder.lookup(query, caller.vpc.vpc_id)) is not None:
-            return known[0]
+            return known.reply
         if self._may_not_ask(caller, count) is not None:  # others came between
             return None
         count("dns.forward.queries")
@@ -231,7 +235,7 @@ class Resolver:
         return wire[:2] + bytes((wire[2] | TC >> 8,)) + wire[3:] if cut else wire
 
     def _finish_reply(self, query: Query, reply: Reply, count: Count, *, tcp: bool, age: int = 0) -> bytes:
-        count(f"dns.{Rcode(reply.rcode).name}" if reply.rcode in RCODES else "dns.rcode_other")
+        count(_event(reply.rcode))
         return build_from_reply(query, reply, TCP_MAX if tcp else query.udp_limit, age=age)
 
     def _read_upstreams(self) -> tuple[Upstream, ...]:
@@ -259,3 +263,7 @@ def _completed(alias: Alias, message: bytes, qtype: int) -> Answer:
     except ValueError:  # Malformed too
         return Answer(Rcode.SERVFAIL, True, alias.records)
     return Answer(rcode, True, alias.records + found)
+
+
+def _event(rcode: int) -> str:
+    return RCODE_EVENTS.get(rcode, "dns.rcode_other")

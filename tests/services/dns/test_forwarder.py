@@ -228,6 +228,22 @@ async def test_answers_are_remembered_with_falling_ttls_and_the_askers_letter_ca
     assert world.events["dns.cache.hits"] == 2
 
 
+async def test_the_same_bytes_asked_again_get_their_id_and_a_ttl_that_falls():
+    async with upstream(www) as server:
+        world = World(upstreams=[server.address])
+        await world.ask_later(WWW)
+        for second in range(1, 4):
+            for ident in (5, 6):
+                world.now += 0.5
+                response = world.ask(WWW, id=ident)
+                assert (response.id, response.answer[0].ttl) == (ident, 300 - int(world.now - 1000)), second
+        world.now += 300
+        await world.ask_later(WWW)
+        assert len(server.asked) == 2
+    assert world.events["dns.cache.hits"] == 6
+    assert world.events["dns.NOERROR"] == 8
+
+
 async def test_one_vpc_does_not_see_what_another_asked():
     async with upstream(www) as server:
         world = World(upstreams=[server.address])
