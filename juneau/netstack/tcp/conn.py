@@ -323,7 +323,7 @@ class TcpConnection:
             self.move(Cause.CLOSE)
 
     def _payload_mss(self) -> int:
-        mss = min(self.peer_mss, self.layer.path_mtu(self.remote.ip) - 40)
+        mss = min(self.peer_mss, self.layer.path_mtu(self.remote.ip) - 40, self.layer.options.mss or 65_535)
         return max(mss, self.layer.options.min_mss) - (12 if self.ts_on else 0)
 
     def on_path_mtu(self) -> None:
@@ -466,7 +466,8 @@ class TcpConnection:
         snd, rcv, emitter = self.snd, self.rcv, self.emitter
         mss, end = snd.mss, seq + size
         payload = snd.queue.slice(seq, end) if size else ()
-        flags |= _ACK_PSH if end == snd.queue.end else ACK
+        push = size and (end == snd.queue.end or (size > mss and self.layer.options.push_bursts))
+        flags |= _ACK_PSH if push else ACK
         tos = self.layer.options.dscp << 2
         if self.ecn_ok:
             flags, tos = self._mark_ecn(flags, tos, size > 0, again)

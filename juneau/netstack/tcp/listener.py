@@ -72,7 +72,7 @@ class TcpListener:
         self.closed = True
         self._layer.unlisten(self)
         for embryo in list(self.embryos.values()):
-            embryo.reset(now)
+            embryo.leave()
         while self._queue:
             self._queue.popleft().abort(now)
 
@@ -122,7 +122,7 @@ class Embryo:
         if flags & RST:
             if seq == rcv_nxt:
                 layer.counters.add("tcp.embryo_reset")
-                self._leave()
+                self.leave()
             else:
                 self._answer()
             return
@@ -169,20 +169,21 @@ class Embryo:
         if listener.full:
             self._layer.counters.drop("tcp.drop.accept_queue_full")
             return
-        self._leave()
+        self.leave()
         sent_at = self._sent_at if not self.retries else -1
         graduate(
             self._layer, listener, self.flow, self.hs, seg, now, sent_at=sent_at, syn_lost=self.retries > 0
         )
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Out of every table, without a word."""
         self._at = NEVER
         self._listener.embryos.pop(self.flow, None)
         self._layer.forget_embryo(self)
 
     def reset(self, now: Micros) -> None:
         self._layer.reply(self._emitter.packet(self.path, self.hs.iss + 1, self.hs.irs + 1, RST | ACK, 0))
-        self._leave()
+        self.leave()
 
     def transmit(self, now: Micros, out: list[TxPacket], quantum: int) -> bool:
         if self._at == NEVER:
@@ -211,7 +212,7 @@ class Embryo:
     def handle_timeout(self, now: Micros) -> None:
         if self.retries >= self._layer.options.synack_retries:
             self._layer.counters.add("tcp.embryo_expired")
-            self._leave()
+            self.leave()
             return
         self.retries += 1
         self._rto = min(self._rto * 2, self._layer.options.rto_max)

@@ -28,7 +28,7 @@ class TcpOptions:
     ecn: Literal["off", "passive", "active"] = "off"
     """RFC 3168. passive: accept where the peer asks. No queue on a virtual link marks."""
     mss: int | None = None
-    """MSS to offer; None: link MTU - 40 (RFC 9293 3.7.1)."""
+    """MSS to offer, and the most to send (TCP_MAXSEG); None: link MTU - 40 (RFC 9293 3.7.1)."""
     min_mss: int = 48
     """A smaller offer is read as this: header cost is an attack. Linux's tcp_min_snd_mss."""
     min_pmtu: int = 552
@@ -48,6 +48,11 @@ class TcpOptions:
     """Full-sized segments that force an ACK (RFC 9293 SHLD-18). 1: acknowledge everything at once."""
     quickack: int = 0
     """So many bytes at the start of a connection are acknowledged at once."""
+    sws_bytes: int | None = None
+    """Least step by which the window's right edge moves; None: RFC 9293 3.8.6.2.2's min(MSS, half the buffer).
+    FreeBSD moves it by any byte."""
+    update_fraction: int = 2
+    """Reading sends a window update once it has opened 1/this of the buffer, or doubled the window."""
     ooo_ranges: int = 512
     """Separate ranges in the out-of-order queue; at 5 % loss a 1 MiB window has about 40."""
 
@@ -75,6 +80,8 @@ class TcpOptions:
     """RFC 8985 7.2's WCDelAckT says 200 ms; Linux pods delay by 40 ms at most."""
     rack: bool = True
     """RFC 8985; without it loss is found by duplicate ACKs only (RFC 6675)."""
+    push_bursts: bool = False
+    """PSH on the last segment of anything above one MSS, for GRO at the receiver; Linux since 5.4."""
     limited_transmit: bool = True
     """RFC 3042."""
     tso_defer: bool = True
@@ -109,6 +116,10 @@ class TcpOptions:
     """close with unread data resets (RFC 9293 3.10.4, RFC 2525 2.17)."""
 
     # --- defence ---
+    challenge_rst: bool = True
+    """RFC 5961 section 3. False is RFC 793's rule, for comparisons: any RST in the window resets."""
+    challenge_syn: bool = True
+    """RFC 5961 section 4. False is RFC 793's rule, for comparisons: a SYN in the window resets."""
     syn_cookies: bool = True
     """Answer SYNs statelessly while the SYN queue is full."""
     challenge_acks: int = 10

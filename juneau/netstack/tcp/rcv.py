@@ -17,7 +17,7 @@ _MASK = 0xFFFF_FFFF
 
 class Receiver:
     __slots__ = (
-        "_dsack", "_limit_segments", "_sws", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
+        "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
         "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
         "ts_recent_at", "unacked", "up", "wscale",
     )  # fmt: skip
@@ -30,7 +30,8 @@ class Receiver:
         self.wscale = wscale
         self.mss = mss
         """What we told the peer to send at most, bytes."""
-        self._sws = max(min(mss, buf // 2), 1)
+        self._sws = options.sws_bytes or max(min(mss, buf // 2), 1)
+        self._update_fraction = options.update_fraction
         self.chunks = Chunks()
         self.assembler = Assembler(options.ooo_ranges)
         self.sack_ok = False
@@ -97,7 +98,7 @@ class Receiver:
         gain = self.nxt + self.buf - self.chunks.size - self.adv
         if gain < self._sws:
             return False
-        return gain >= self.adv - self.nxt or gain * 2 >= self.buf
+        return gain >= self.adv - self.nxt or gain * self._update_fraction >= self.buf
 
     # --- text ---
 

@@ -42,7 +42,7 @@ class Timer(Enum):
 
 class Sender:
     __slots__ = (
-        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
+        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
         "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
         "options", "probe_now", "probes", "prr", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
         "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
@@ -90,6 +90,9 @@ class Sender:
         self._dupacks = 0
         self._reno_sacked = 0
         self._cwnd_full = False
+        self._peak = 0
+        self._peak_end = iss
+        """The largest flight of the last window: an ACK that drains it does not make the window unused."""
         self._tlp_end = 0
         self._tlp_retrans = False
         self._in_retry = False
@@ -189,6 +192,8 @@ class Sender:
         start = self.nxt
         end = self.nxt = start + size
         self.board.on_sent(start, end, now)
+        if end - self.una >= self._peak or self.una >= self._peak_end:
+            self._peak, self._peak_end = end - self.una, end
         if start == self.una:
             self._rto_base = self.stalled_since = now
             self.probes = 0
@@ -201,8 +206,8 @@ class Sender:
         self.force = False
         if self.mode is Mode.RECOVERY:
             self.prr.out += size
-        if self.timer_at == NEVER:
-            self._rto_base = now
+        if self.timer_at == NEVER or (self.mode is Mode.RECOVERY and rec.seq == self.una):
+            self._rto_base = now  # or the timeout fires while its ACK is on the way
         self.arm(now)
 
     # --- what an ACK means ---
@@ -232,7 +237,7 @@ class Sender:
             records[0].seq = ack
         self.queue.release(ack)
         cc = self.cc
-        if self._cwnd_full or (cc.cwnd < cc.ssthresh and cc.cwnd < 2 * flight):
+        if self._cwnd_full or (cc.cwnd < cc.ssthresh and cc.cwnd < 2 * self._peak):
             self._cwnd_full = False
             cc.on_ack(acked, now, self.rtt.srtt)
         self._dupacks = self.retries = self.probes = 0
@@ -263,7 +268,7 @@ class Sender:
             self._reno_sacked = max(self._reno_sacked - acked + self.mss, 0) if self._reno_sacked else 0
         for start, end in sack:
             fresh += board.sack(start, end)
-        self._measure(fresh, acked, echo, now)
+        self._measure(fresh, echo, now)
         delivered = acked + board.sacked - sacked_before
         if dsack:
             self.rack.on_dsack(self.nxt, self.una)
@@ -276,15 +281,19 @@ class Sender:
         self._grow(acked, delivered, flight, board.lost_ever > lost_before, now)
         self.arm(now)
 
-    def _measure(self, fresh: list[Sent], acked: int, echo: Micros, now: Micros) -> None:
+    def _measure(self, fresh: list[Sent], echo: Micros, now: Micros) -> None:
         """RTT (RFC 6298 section 3, Karn) and RACK's news."""
-        sample = -1
+        sample, resent_at = -1, -1
         for rec in fresh:
             self.rack.on_delivered(rec, self.rtt, now)
             if not rec.retrans:
                 sample = now - rec.at
-        if sample < 0 and acked > 0 and fresh:
-            sample = echo
+            elif rec.at > resent_at:
+                resent_at = rec.at
+        if resent_at >= 0:
+            # What was not sent again waited behind what was: its age is no RTT. An echo older than the last
+            # retransmission answers an earlier copy, whose own ACK may have been lost: no RTT either.
+            sample = now - resent_at if 0 <= echo <= now - resent_at + MILLISECOND else -1
         if sample >= 0:
             self.rtt.sample(sample, now)
 
@@ -354,7 +363,7 @@ class Sender:
             cc.cwnd = self.prr.window(self.pipe(), cc.ssthresh, delivered, self.mss, advanced)
         elif acked > 0:
             slow = cc.cwnd < cc.ssthresh
-            if self.mode is Mode.LOSS or self._cwnd_full or (slow and cc.cwnd < 2 * flight):
+            if self.mode is Mode.LOSS or self._cwnd_full or (slow and cc.cwnd < 2 * self._peak):
                 self._cwnd_full = False
                 cc.on_ack(acked, now, self.rtt.srtt)
 

@@ -388,7 +388,9 @@ def test_with_offload_a_superframe_carries_a_partial_checksum(isns):
     raw = tx.to_bytes()
     assert len(raw) == 20 + 20 + 5_000
     partial = int.from_bytes(raw[36:38], "big")
-    expected = packets.internet_checksum(packets.pseudo_header(OURS.ip, peer.local.ip, 6, len(raw) - 20)) ^ 0xFFFF
+    expected = (
+        packets.internet_checksum(packets.pseudo_header(OURS.ip, peer.local.ip, 6, len(raw) - 20)) ^ 0xFFFF
+    )
     assert partial == expected
 
 
