@@ -30,10 +30,10 @@ def read_counters(settings: PlaneSettings) -> dict[abi.PlaneCounter, int]:
         counters.close()
 
 
-def read_flows(settings: PlaneSettings) -> list[FlowRecord]:
+def read_flows(settings: PlaneSettings, limit: int | None = None) -> list[FlowRecord]:
     flows = open_map(settings, abi.FLOW_MAP)
     try:
-        return flows_of(flows)
+        return flows_of(flows, limit)
     finally:
         flows.close()
 
@@ -47,10 +47,11 @@ def _sum(per_cpu: bytes) -> int:
     return sum(value for (value,) in iter_unpack("=Q", per_cpu))
 
 
-def flows_of(flows: BpfMap) -> list[FlowRecord]:
-    """Latest first. About 3 µs a record."""
-    records = [flow_record(abi.FlowKey.unpack(k), abi.FlowValue.unpack(v)) for k, v in flows.items().items()]
-    return sorted(records, key=lambda record: record.last_seen_ns, reverse=True)
+def flows_of(flows: BpfMap, limit: int | None = None) -> list[FlowRecord]:
+    """Latest first."""
+    raw = [(abi.FlowKey.unpack(k), abi.FlowValue.unpack(v)) for k, v in flows.items().items()]
+    raw.sort(key=lambda entry: entry[1].last_seen_ns, reverse=True)
+    return [flow_record(*entry) for entry in raw[:limit]]
 
 
 def flow_record(key: abi.FlowKey, value: abi.FlowValue) -> FlowRecord:

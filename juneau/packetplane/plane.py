@@ -170,9 +170,9 @@ class PacketPlane:
         kernel = inspect.counters_of(self._maps[abi.COUNTER_MAP])
         return {which.label: n for which, n in kernel.items() if not which.is_drop}
 
-    def flows(self) -> list[FlowRecord]:
-        """Latest first; with a full map this takes a second: call it in a thread."""
-        return inspect.flows_of(self._maps[abi.FLOW_MAP])
+    def flows(self, limit: int | None = None) -> list[FlowRecord]:
+        """Latest first, at most `limit`. A full map takes a second: call it in a thread."""
+        return inspect.flows_of(self._maps[abi.FLOW_MAP], limit)
 
     # The end
 
