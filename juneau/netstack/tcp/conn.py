@@ -55,7 +55,14 @@ class TcpConnection:
     )  # fmt: skip
 
     def __init__(
-        self, layer: TcpLayer, flow: FourTuple, path: Path, hs: Handshake, state: State, now: Micros
+        self,
+        layer: TcpLayer,
+        flow: FourTuple,
+        path: Path,
+        hs: Handshake,
+        state: State,
+        now: Micros,
+        emitter: Emitter | None = None,
     ) -> None:
         options = layer.options
         self.layer = layer
@@ -75,7 +82,7 @@ class TcpConnection:
         """The earliest entry of this connection in the layer's timer heap."""
         self.snd = Sender(hs.iss, options)
         self.rcv = Receiver(hs.irs, hs.rcv_buf, hs.rcv_wscale, hs.our_mss, options)
-        self.emitter = Emitter(flow[0], flow[1], flow[2], flow[3], layer.link, options.ttl)
+        self.emitter = emitter or Emitter(*flow, layer.link, options.ttl)
         self.hs = hs
         self._ts_offset = hs.ts_offset
         self.ts_on = hs.timestamps

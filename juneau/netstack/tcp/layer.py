@@ -141,7 +141,7 @@ class TcpLayer:
         parsed = tcp.parse_options(options)
         seg.ts_val, seg.ts_ecr = parsed.timestamps or (-1, 0)
         seg.sack = parsed.sack
-        seg.options = options
+        seg.options = parsed
 
     def receive_new(self, flow: FourTuple, seg: Segment, now: Micros, *, after: int | None = None) -> None:
         """A segment of no connection: LISTEN (RFC 9293 3.10.7.2) or CLOSED (3.10.7.1).
@@ -217,7 +217,7 @@ class TcpLayer:
         if after is not None and 0 < ((after - hs.iss + 65_536) & _MASK) < 0x8000_0000:
             hs.iss = (after + 65_536) & _MASK  # RFC 9293 3.10.7.4 wants an ISN beyond the old snd_nxt
         hs.irs = seg.seq
-        theirs = tcp.parse_options(seg.options)
+        theirs = seg.options
         negotiate(hs, theirs, self.options)
         hs.ecn = self.options.ecn != "off" and seg.flags & (ECE | CWR) == ECE | CWR
         if self._embryos >= self.limits.half_open:

@@ -235,12 +235,13 @@ def graduate(
     hs: Handshake,
     seg: Segment,
     now: Micros,
+    emitter: Emitter | None = None,
     *,
     sent_at: Micros,
     syn_lost: bool,
 ) -> None:
     """The ACK of our SYN-ACK: from here on it is a connection, and this segment its first."""
-    conn = TcpConnection(layer, flow, seg.path, hs, State.LISTEN, now)
+    conn = TcpConnection(layer, flow, seg.path, hs, State.LISTEN, now, emitter)
     snd, rcv = conn.snd, conn.rcv
     snd.una = snd.nxt = hs.iss + 1
     rcv.adv = rcv.nxt + layer.syn_window(hs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from juneau.netstack.types import Path
-from juneau.netstack.wire.tcp import FIN, SYN, SackBlock
+from juneau.netstack.wire.tcp import FIN, NO_OPTIONS, SYN, SackBlock
 
 
 class Segment:
@@ -40,12 +40,10 @@ class Segment:
         self.ts_ecr = 0
         self.sack: tuple[SackBlock, ...] = ()
         self.urgent = 0
-        self.options: memoryview = _NONE
+        self.options = NO_OPTIONS
+        """All of them, parsed, if there were others than a timestamp."""
 
     @property
     def length(self) -> int:
         """SEG.LEN: SYN and FIN count."""
         return len(self.payload) + (self.flags & FIN) + ((self.flags & SYN) >> 1)
-
-
-_NONE = memoryview(b"")

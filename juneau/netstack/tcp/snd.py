@@ -103,7 +103,7 @@ class Sender:
         self.mss = mss
         self.sack_ok = sack_ok
         self.initial_cwnd = self.options.initial_cwnd * mss
-        self.cc = ALGORITHMS[self.options.congestion_control](mss, mss if syn_lost else self.initial_cwnd)
+        self.cc.mss, self.cc.cwnd = mss, mss if syn_lost else self.initial_cwnd
         if syn_lost:
             self.rtt.rto = max(self.rtt.rto, _RTO_AFTER_SYN_LOSS)  # RFC 6298 5.7
 
@@ -217,7 +217,6 @@ class Sender:
         board = self.board
         records = board.records
         acked, una = ack - self.una, self.una
-        flight = self.nxt - una
         self.una = ack
         count = 0
         for rec in records:
@@ -254,7 +253,7 @@ class Sender:
         `duplicate`: RFC 5681's definition holds. `echo`: RTT by timestamp, -1 if the ACK has none.
         """
         board, acked = self.board, ack - self.una
-        flight, sacked_before = self.nxt - self.una, board.sacked
+        sacked_before = board.sacked
         lost_before = board.lost_ever
         fresh: list[Sent] = []
         if acked > 0:
@@ -278,7 +277,7 @@ class Sender:
         self._find_losses(acked, now)
         if self.mode is Mode.OPEN and board.lost:
             self._enter_recovery(now)
-        self._grow(acked, delivered, flight, board.lost_ever > lost_before, now)
+        self._grow(acked, delivered, board.lost_ever > lost_before, now)
         self.arm(now)
 
     def _measure(self, fresh: list[Sent], echo: Micros, now: Micros) -> None:
@@ -356,7 +355,7 @@ class Sender:
         self._in_retry = False
         self._reno_sacked = 0
 
-    def _grow(self, acked: int, delivered: int, flight: int, new_loss: bool, now: Micros) -> None:
+    def _grow(self, acked: int, delivered: int, new_loss: bool, now: Micros) -> None:
         cc = self.cc
         if self.mode is Mode.RECOVERY:
             advanced = acked > 0 and not new_loss
@@ -467,7 +466,7 @@ class Sender:
             self._run_rack(now)
             if self.mode is Mode.OPEN and self.board.lost:
                 self._enter_recovery(now)
-                self._grow(0, 0, self.flight, True, now)
+                self._grow(0, 0, True, now)
             self.arm(now)
         return True
 

@@ -16,7 +16,6 @@ from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Timer
 from juneau.netstack.tcp.states import CAN_RECEIVE, Cause, State
 from juneau.netstack.types import SECOND, CloseReason, Micros
-from juneau.netstack.wire import tcp
 from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, RST, SYN, URG
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ _HALF: Final = 0x8000_0000
 _PAWS_IDLE: Final[Micros] = 24 * 24 * 3600 * SECOND
 """RFC 7323 5.5: after 24 days ts_recent says nothing."""
 _CE: Final = 3
+_NO_BLOCKS: Final[list[tuple[int, int]]] = []
 _MAX_ECHO: Final = 120_000
 """Milliseconds; an older echo is no measurement but a mistake."""
 
@@ -100,7 +100,7 @@ def _syn_sent(conn: TcpConnection, seg: Segment, now: Micros) -> None:
 
 def _take_syn(conn: TcpConnection, seg: Segment, now: Micros) -> None:
     hs, rcv = conn.hs, conn.rcv
-    negotiate(hs, tcp.parse_options(seg.options), conn.layer.options)
+    negotiate(hs, seg.options, conn.layer.options)
     conn.ts_on, conn.peer_mss = hs.timestamps, hs.peer_mss
     conn.ecn_ok = conn.layer.options.ecn == "active" and seg.flags & (ECE | CWR) == ECE
     hs.irs = seg.seq
@@ -233,8 +233,10 @@ def _on_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         snd.retries = 0  # it answers: a closed window is not a dead peer (RFC 9293 3.8.6.1)
     if conn.ecn_ok:
         _ecn(conn, seg, now)
-    blocks, dsack = _sack_blocks(conn, seg)
-    if acked or blocks or dsack or duplicate:
+    blocks, dsack = _sack_blocks(conn, seg) if seg.sack else (_NO_BLOCKS, False)
+    if acked and not blocks and not dsack and snd.clean():
+        snd.on_ack_simple(seg.ack, now)
+    elif acked or blocks or dsack or duplicate:
         snd.on_ack(seg.ack, blocks, dsack, duplicate, _echo(conn, seg, now), now)
     if acked:
         conn.bytes_acked += acked
