@@ -181,7 +181,7 @@ def _check_rst(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
     """Second step, as RFC 5961 3.2 has it: exactly at rcv_nxt, or it has to prove itself."""
     if not seg.flags & RST:
         return True
-    if seg.seq != conn.rcv.nxt:
+    if seg.seq != conn.rcv.nxt and conn.layer.options.challenge_rst:
         _challenge(conn, now)
         return False
     refused = conn.state is State.SYN_RECEIVED
@@ -194,7 +194,11 @@ def _check_syn(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
     """Fourth step (RFC 5961 4.2); the third, security, is void here."""
     if not seg.flags & SYN:
         return True
-    _challenge(conn, now)
+    if conn.layer.options.challenge_syn:
+        _challenge(conn, now)
+    else:
+        conn.send_reset(now)
+        conn.finish(CloseReason.RESET, now)
     return False
 
 

@@ -35,7 +35,11 @@ def inspect(command: str, stack: Stack | None) -> bool:
 
 
 def count_in(stack: Stack, state: State) -> int:
-    return sum(conn.state is state for conn in stack.tcp.connections())
+    """Half-open connections and those in TIME-WAIT are records of their own in the stack."""
+    if state is State.TIME_WAIT:
+        return stack.tcp.time_wait_count
+    count = sum(conn.state is state for conn in stack.tcp.connections())
+    return count + (stack.tcp.half_open if state is State.SYN_RECEIVED else 0)
 
 
 _UNREACHABLE: Final = [

@@ -29,7 +29,8 @@ class Flow:
     local_iss: int | None = None
     """Live; None: no SYN of ours has been seen."""
     script_local_iss: int = 0
-    script_remote_iss: int = 0
+    script_remote_iss: int | None = None
+    """None: no SYN of theirs has been seen."""
     ts_live: dict[int, int] = field(default_factory=dict)
     """Live value of each timestamp that the script expected."""
     ts_first: tuple[int, int] | None = None
@@ -47,7 +48,7 @@ class Flow:
         return iss - self.script_local_iss if syn else iss
 
     def _remote_offset(self, syn: bool) -> int:
-        return self.shift + (0 if syn else self.script_remote_iss)
+        return self.shift + (0 if syn else self.script_remote_iss or 0)
 
     # --- into the stack ---
 
@@ -55,7 +56,7 @@ class Flow:
         """The live packet for a script's inbound segment."""
         bits = flag_bits(spec.flags)
         syn = bool(bits & SYN)
-        if syn:
+        if syn and self.script_remote_iss is None:
             self.script_remote_iss = spec.seq or 0
         seq = ((spec.seq or 0) + self._remote_offset(syn)) % MOD
         ack = ((spec.ack or 0) + self._local_offset(syn)) % MOD if bits & ACK else (spec.ack or 0)
@@ -63,7 +64,7 @@ class Flow:
             option_bytes(self._live_option(o, syn, bool(bits & ACK))) for o in spec.options or ()
         )
         return packets.tcp(
-            self._payload(spec, self.script_remote_iss, syn),
+            self._payload(spec, self.script_remote_iss or 0, syn),
             src=self.remote.ip,
             dst=self.local.ip,
             sport=spec.src_port or self.remote.port,

@@ -54,6 +54,8 @@ LINUX: Final = Profile(
         delayed_ack=40 * MILLISECOND,
         quickack=16 * 1460,
         syn_retries=5,
+        push_bursts=True,
+        tolerate_missing_timestamps=True,
     ),
     symbols=frozenset({"linux", "Linux"}),
     recvspace=540_000,
@@ -69,6 +71,8 @@ FREEBSD: Final = Profile(
         wscale=6,
         nodelay=False,
         delayed_ack=40 * MILLISECOND,
+        sws_bytes=1,
+        update_fraction=4,
     ),
     symbols=frozenset({"FreeBSD"}),
     rcvbuf_in_segments=True,
@@ -99,6 +103,10 @@ def apply(profile: Profile, name: str, value: str) -> Profile | None:
 
 def _flag(option: str) -> Callable[[Profile, str], Profile]:
     return lambda profile, value: profile.with_tcp(**{option: value != "0"})
+
+
+def _not(option: str) -> Callable[[Profile, str], Profile]:
+    return lambda profile, value: profile.with_tcp(**{option: value == "0"})
 
 
 def _number(option: str, unit: int = 1) -> Callable[[Profile, str], Profile]:
@@ -146,8 +154,8 @@ _SYSCTLS: Final[dict[str, Callable[[Profile, str], Profile]]] = {
     "net.inet.tcp.sendspace": lambda profile, value: replace(profile, sndbuf=int(value)),
     "net.inet.tcp.rexmit_initial": _number("rto_initial", MILLISECOND),
     "net.inet.tcp.rexmit_min": _number("rto_min", MILLISECOND),
-    "net.inet.tcp.insecure_rst": _flag("insecure_rst"),
-    "net.inet.tcp.insecure_syn": _flag("insecure_syn"),
+    "net.inet.tcp.insecure_rst": _not("challenge_rst"),
+    "net.inet.tcp.insecure_syn": _not("challenge_syn"),
     "net.inet.tcp.drop_synfin": _flag("drop_synfin"),
     "net.inet.tcp.syncookies": _flag("syn_cookies"),
 }

@@ -7,8 +7,10 @@ the next line that does; a relative time counts from the end of the event before
 from __future__ import annotations
 
 import textwrap
+import traceback
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -71,6 +73,16 @@ class Tolerance:
         return max(self.usecs, int(interval * self.percent / 100))
 
 
+class FixedIsn:
+    """Stands in for the stack's generator where a test wants to choose."""
+
+    def __init__(self, iss: int) -> None:
+        self.iss = iss
+
+    def generate(self, flow: object, now: Micros) -> tuple[int, int]:
+        return self.iss % 2**32, 0
+
+
 class Runner:
     """One run of one script. `shift` is added to the remote sequence numbers, `iss` is our first one."""
 
@@ -123,6 +135,8 @@ class Runner:
             link=link, limits=Limits(), tcp=self.profile.tcp, rng=random, secret=random.randbytes(16)
         )
         self._stack.add_address(self.local.ip)
+        if self.iss is not None:
+            self._stack.tcp.isn = FixedIsn(self.iss)  # type: ignore[assignment]
         self.layer = SocketLayer(self._stack, self.local.ip)
         self.calls = Calls(self.layer, self.profile, self.remote)
 
@@ -143,6 +157,11 @@ class Runner:
             self._blame(result, "fail", mismatch.what, mismatch.expected, mismatch.got)
         except Unsupported as gap:
             self._blame(result, "unsupported", str(gap))
+        except Exception as bug:  # noqa: BLE001 (whatever the stack raises is a finding)
+            where = traceback.extract_tb(bug.__traceback__)[-1]
+            self._blame(
+                result, "fail", f"{type(bug).__name__}: {bug} ({Path(where.filename).name}:{where.lineno})"
+            )
         result.time = self.now - START
         if result.passed and self.sent:
             self.notes.append(f"{len(self.sent)} packets at the end that no line asked for")
@@ -202,9 +221,9 @@ class Runner:
     def _step(self, until: Micros) -> bool:
         """Jump to the next timer due by `until` and fire it."""
         self._settle()
-        due = self.stack.next_timeout()
-        if self.pending is not None and self.calls.deadline is not None:
-            due = self.calls.deadline if due is None else min(due, self.calls.deadline)
+        waiting = self.calls.deadline if self.pending is not None else None
+        deadlines = (self.stack.next_timeout(), self.layer.deadline(), waiting)
+        due = min((at for at in deadlines if at is not None), default=None)
         if due is None or due > until:
             return False
         self.now = self.layer.now = max(self.now, due)
@@ -220,6 +239,7 @@ class Runner:
             for event in events:
                 self.layer.on_event(event)
             self._retry()
+            self.layer.settle()
             sent = self.stack.take_packets(self.now)
             for tx in sent:
                 for raw in packets.to_wire(tx):
@@ -504,7 +524,7 @@ class Runner:
         if sock is not None and sock.conn is not None:
             self._variables.update(tcp_info(sock.conn))
         self._variables.update(CONSTANTS)
-        text = "\n".join(line.strip("\\") for line in textwrap.dedent(event.text).split("\n")).strip()
+        text = _python(event.text)
         try:
             exec(compile(text, "<script>", "exec"), self._variables)
         except AssertionError as error:
@@ -516,6 +536,13 @@ class Runner:
 
     def _log(self, mark: str, text: str, at: Micros | None = None) -> None:
         self.trace.append(f"{((self.now if at is None else at) - START) / SECOND:9.6f} {mark} {text}")
+
+
+def _python(text: str) -> str:
+    """A code block as Python: continuation lines joined, indentation taken off."""
+    lines = text.replace("\\\n", " ").strip("\n").split("\n")
+    first, rest = lines[0].strip(), textwrap.dedent("\n".join(lines[1:]))
+    return f"{first}\n{rest}".strip().rstrip(";")
 
 
 def _plain(address: str) -> str:

@@ -5,14 +5,15 @@ Blocking is for the caller: a call that would block raises Blocked and is tried 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from juneau.netstack.events import Closed
 from juneau.netstack.tcp.states import State
-from juneau.netstack.types import CloseReason, Endpoint, Micros
+from juneau.netstack.types import MILLISECOND, SECOND, CloseReason, Endpoint, Micros
 from juneau.testing.packetdrill.notation import stream
 from juneau.testing.packetdrill.report import Mismatch
+from juneau.testing.packetdrill.symbols import Unsupported
 
 if TYPE_CHECKING:
     from juneau.netstack.events import Event
@@ -30,6 +31,11 @@ ERRNO: Final = {
 CONNECTED_STATES: Final = frozenset(State) - {State.CLOSED, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED}
 
 
+_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": ("idle", SECOND),
+    "TCP_KEEPINTVL": ("interval", SECOND),
+    "TCP_KEEPCNT": ("probes", 1),
+}
 NOWHERE: Final = Endpoint(0, 0)
 
 
@@ -66,7 +72,16 @@ class Socket:
     shut_write: bool = False
     read_bytes: int = 0
     written_bytes: int = 0
-    peek_ahead: int = 0
+    handed_bytes: int = 0
+    """Written bytes that TCP has been given."""
+    held_since: Micros = 0
+    record_ends: list[int] = field(default_factory=list)
+    """Stream offsets where MSG_EOR ended a record."""
+    more: bool = False
+    """The last write said MSG_MORE."""
+    corked: bool = False
+    maxseg: int = 0
+    keepalive: bool = False
     defer_accept: Micros = 0
     options: dict[tuple[int, int], int] = field(default_factory=dict)
     """What setsockopt set, by (level, name)."""
@@ -112,7 +127,8 @@ class SocketLayer:
         local = sock.local if sock.local.port else Endpoint(self.address, 8080)
         if sock.listener is None:
             sock.listener = self.stack.tcp_listen(local, backlog=backlog)
-            self._apply(sock, sock.listener)
+            if sock.defer_accept:
+                raise Unsupported("TCP_DEFER_ACCEPT")
 
     def accept(self, sock: Socket) -> Socket:
         if sock.listener is None:
@@ -121,7 +137,7 @@ class SocketLayer:
         if conn is None:
             raise Blocked
         child = Socket(local=conn.local, remote=conn.remote, conn=conn)
-        child.options = dict(sock.options)
+        child.options, child.maxseg = dict(sock.options), sock.maxseg
         self._adopt(child, conn)
         return child
 
@@ -130,9 +146,7 @@ class SocketLayer:
         if sock.conn is None:
             sock.remote, sock.connecting = remote, True
             local = Endpoint(self.address, sock.local.port)
-            conn = self.stack.tcp_connect(
-                remote, local=local, path="wire", now=self.now, **self._open_options(sock)
-            )
+            conn = self.stack.tcp_connect(remote, local=local, path="wire", now=self.now)
             sock.conn, sock.local = conn, conn.local
             self._adopt(sock, conn)
             if sock.nonblocking:
@@ -148,15 +162,8 @@ class SocketLayer:
             raise SysError("EISCONN")
         sock.connecting = False
 
-    def _open_options(self, sock: Socket) -> dict[str, object]:
-        return {}
-
     def _adopt(self, sock: Socket, conn: TcpConnection) -> None:
         self._by_conn[id(conn)] = sock
-        self._apply(sock, conn)
-
-    def _apply(self, sock: Socket, target: TcpConnection | TcpListener) -> None:
-        """Options set before there was something to set them on."""
 
     # --- data ---
 
@@ -189,8 +196,8 @@ class SocketLayer:
         sock.read_bytes += len(data)
         return len(data)
 
-    def write(self, sock: Socket, size: int, room: int) -> int:
-        """Queue the stream's next bytes; at most `room` may be waiting in the send queue."""
+    def write(self, sock: Socket, size: int, room: int, *, more: bool = False, eor: bool = False) -> int:
+        """Take the stream's next bytes; at most `room` may be waiting in the send queue."""
         if sock.error:
             raise SysError(sock.take_error())
         if sock.shut_write or sock.closed:
@@ -199,13 +206,131 @@ class SocketLayer:
             raise SysError("ENOTCONN")
         if sock.connecting and not sock.connected:
             raise Blocked
-        free = room - sock.conn.send_queue_bytes
+        free = room - sock.conn.send_queue_bytes - (sock.written_bytes - sock.handed_bytes)
         if free <= 0 and size:
             raise Blocked
         size = min(size, free)
-        sock.conn.send(stream(sock.written_bytes, size), self.now)
+        if sock.written_bytes == sock.handed_bytes:
+            sock.held_since = self.now
         sock.written_bytes += size
+        sock.more = more
+        if eor:
+            sock.record_ends.append(sock.written_bytes)
+        self.flush(sock)
         return size
+
+    def unsent(self, sock: Socket) -> int:
+        """Bytes written that have not left."""
+        if sock.conn is None:
+            return 0
+        info = sock.conn.info()
+        return max(info.send_queue - info.unacked, 0) + sock.written_bytes - sock.handed_bytes
+
+    def flush(self, sock: Socket, *, force: bool = False) -> None:
+        """Hand TCP what may go: whole segments only while corked, and no record into another's segment."""
+        conn = sock.conn
+        while conn is not None and not sock.closed and sock.handed_bytes < sock.written_bytes:
+            if sock.record_ends and sock.handed_bytes == sock.record_ends[0]:
+                info = conn.info()
+                if info.send_queue > info.unacked and not force:
+                    return
+                sock.record_ends.pop(0)
+            end = sock.record_ends[0] if sock.record_ends else sock.written_bytes
+            size = end - sock.handed_bytes
+            if (sock.corked or sock.more) and not sock.record_ends and not force:
+                size -= size % conn.info().snd_mss
+            if not size:
+                return
+            conn.send(stream(sock.handed_bytes, size), self.now)
+            sock.handed_bytes += size
+            sock.held_since = self.now
+
+    def deadline(self) -> Micros | None:
+        """When held bytes leave anyway: after an RTO, as Linux has it."""
+        held = [
+            s.held_since + s.conn.info().rto
+            for s in self.sockets.values()
+            if s.conn is not None and self._holds(s)
+        ]
+        return min(held, default=None)
+
+    def _holds(self, sock: Socket) -> bool:
+        return sock.handed_bytes < sock.written_bytes and not sock.record_ends and not sock.closed
+
+    def settle(self) -> None:
+        """Called after anything happened: records that may go now, corks that have waited long enough."""
+        for sock in self.sockets.values():
+            if sock.conn is not None and sock.handed_bytes < sock.written_bytes:
+                overdue = self._holds(sock) and self.now >= sock.held_since + sock.conn.info().rto
+                self.flush(sock, force=overdue)
+
+    # --- options ---
+
+    def effective_mss(self, sock: Socket) -> int:
+        """TCP_MAXSEG; 0: no connection has found one yet, and none was set."""
+        conn = sock.conn
+        own = sock.maxseg or self.stack.link.mtu - 40
+        if conn is None or conn.state is State.SYN_SENT:
+            return sock.maxseg
+        return min(own, conn.peer_mss)
+
+    def set_option(self, sock: Socket, name: str, value: int) -> None:
+        """What setsockopt means to the stack. One script tests one connection, so that options of TcpOptions
+        may be set for the whole stack."""
+        if name == "TCP_MAXSEG":
+            sock.maxseg = value
+            self._change(mss=value)
+        elif name in ("TCP_CORK", "TCP_NOPUSH"):
+            sock.corked = bool(value)
+            if not value:
+                self.flush(sock, force=True)
+        elif name == "TCP_NODELAY":
+            self._set_nodelay(sock, bool(value))
+        elif name == "TCP_USER_TIMEOUT":
+            self._change(user_timeout=value * MILLISECOND)
+            if sock.conn is not None:
+                sock.conn.user_timeout = value * MILLISECOND
+        elif name == "TCP_LINGER2":
+            self._change(fin_wait_2=value * SECOND)
+        elif name == "TCP_DEFER_ACCEPT":
+            sock.defer_accept = value * SECOND
+        elif name == "IP_TTL":
+            self._change(ttl=value)
+        elif name in ("SO_KEEPALIVE", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"):
+            self._set_keepalive(sock, name, value)
+
+    def _change(self, **fields: Any) -> None:
+        self.stack.tcp.options = replace(self.stack.tcp.options, **fields)
+
+    def _set_nodelay(self, sock: Socket, on: bool) -> None:
+        self._change(nodelay=on)
+        if sock.conn is not None:
+            sock.conn.nodelay = on
+            self.flush(sock, force=on)
+
+    def _set_keepalive(self, sock: Socket, name: str, value: int) -> None:
+        if name == "SO_KEEPALIVE":
+            sock.keepalive = bool(value)
+        else:
+            field, unit = _KEEPALIVE[name]
+            self._change(**{f"keepalive_{field}": value * unit})
+        if sock.conn is not None:
+            options = self.stack.tcp.options
+            sock.conn.set_keepalive(
+                sock.keepalive,
+                self.now,
+                idle=options.keepalive_idle,
+                interval=options.keepalive_interval,
+                probes=options.keepalive_probes,
+            )
+        self._change(keepalive=sock.keepalive)
+
+    def set_text_option(self, sock: Socket, name: str, value: str) -> None:
+        if name == "TCP_CONGESTION":
+            self._change(congestion_control=value)
+
+    def has_pending(self, sock: Socket) -> bool:
+        return sock.listener is not None and sock.listener.waiting > 0
 
     # --- ending ---
 
@@ -214,6 +339,7 @@ class SocketLayer:
             raise SysError("ENOTCONN")
         sock.shut_read |= how in (0, 2)
         if how in (1, 2) and not sock.shut_write:
+            self.flush(sock, force=True)
             sock.shut_write = True
             sock.conn.shutdown(self.now)
 
@@ -224,6 +350,7 @@ class SocketLayer:
             if linger == 0:
                 sock.conn.abort(self.now)
             else:
+                self.flush(sock, force=True)
                 sock.conn.close(self.now)
         if sock.udp is not None:
             sock.udp.close()

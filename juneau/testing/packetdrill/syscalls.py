@@ -184,14 +184,12 @@ class Calls:
         sock = self._sock(fd)
         if sock.kind == "udp":
             return self._write_datagram(sock, size, target)
-        self.layer.before_write(sock, flags)
+        more, eor = bool(flags & _S["MSG_MORE"]), bool(flags & _S["MSG_EOR"])
         try:
-            return self.layer.write(sock, size, self._send_room(sock))
+            return self.layer.write(sock, size, self._send_room(sock), more=more, eor=eor)
         except Blocked:
             self._would_block(sock, flags)
             raise
-        finally:
-            self.layer.after_write(sock, flags)
 
     def _write_datagram(self, sock: Socket, size: int, target: Endpoint | None) -> int:
         if sock.udp is None:
