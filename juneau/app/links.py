@@ -31,7 +31,9 @@ def remove(netns_names: Iterable[str], host_ifnames: Iterable[str]) -> list[str]
     with IPRoute() as ipr:
         for ifname in host_ifnames:
             removed += [f"veth {ifname}"] if _delete_link(ipr, ifname) else []
-    return removed + [f"network namespace {name}" for name in netns_names if netns.remove(name)]
+    removed += [f"network namespace {name}" for name in netns_names if netns.remove(name)]
+    netns.release_folder()
+    return removed
 
 
 def _make_one(ipr: Any, pod: PodPlan, lab: str) -> int:

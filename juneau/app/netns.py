@@ -46,6 +46,13 @@ def remove(name: str) -> bool:
     return True
 
 
+def release_folder() -> None:
+    """Undo the mount that `create` needed, once nobody's namespace is kept there."""
+    with suppress(OSError):  # not there, or not a mount: as `ip netns` never ran
+        if not any(FOLDER.iterdir()):
+            podinit.umount(str(FOLDER))
+
+
 def names(prefix: str) -> list[str]:
     with suppress(FileNotFoundError):
         return sorted(entry.name for entry in FOLDER.iterdir() if entry.name.startswith(prefix))

@@ -7,6 +7,7 @@ command starts in milliseconds and nothing is forked out of a process that has t
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -60,7 +61,7 @@ def enter(netns: str, resolv_conf: str, hostname: str) -> None:
     """Network, host name, /sys and /etc/resolv.conf as the Pod sees them. `resolv_conf` may be ""."""
     set_netns(netns)
     unshare(CLONE_NEWNS | CLONE_NEWUTS)
-    mount("none", "/", "none", MS_SLAVE | MS_REC)  # what follows stays here
+    _keep_mounts_here()
     socket.sethostname(hostname)
     try:
         umount("/sys")
@@ -69,6 +70,24 @@ def enter(netns: str, resolv_conf: str, hostname: str) -> None:
         pass  # a container without the right to: the Pod then sees the machine's
     if resolv_conf:
         mount(resolv_conf, os.path.realpath("/etc/resolv.conf"), "none", MS_BIND)
+
+
+def _keep_mounts_here() -> None:
+    """Mounts made from now on do not show outside this mount namespace."""
+    try:
+        mount("none", "/", "none", MS_SLAVE | MS_REC)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        for target in _mount_points():  # in a chroot, "/" is a folder of a mount that cannot be named
+            mount("none", target, "none", MS_SLAVE)
+
+
+def _mount_points() -> list[str]:
+    """Those below our root (proc(5), mountinfo): the fifth field, with octal escapes."""
+    with open("/proc/self/mountinfo", "rb") as lines:
+        fields = [line.split()[4] for line in lines]
+    return [field.decode("unicode_escape").encode("latin-1").decode() for field in fields]
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
