@@ -516,8 +516,10 @@ class TcpConnection:
         return flags, tos
 
     def _send_ack(self, now: Micros, out: list[TxPacket], options: bytes = b"", seq: int = -1) -> None:
-        rcv = self.rcv
+        rcv, snd = self.rcv, self.snd
         flags = ACK | ECE if self.ece_now else ACK
+        if self.layer.options.repeat_fin and seq < 0 and snd.nxt > snd.queue.end and snd.flight == 1:
+            flags, seq = flags | FIN, snd.queue.end
         self.segs_out += 1
         out.append(
             self.emitter.packet(

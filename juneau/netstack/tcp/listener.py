@@ -120,7 +120,7 @@ class Embryo:
         if not self._acceptable(seg, seq, rcv_nxt):
             return
         if flags & RST:
-            if seq == rcv_nxt:
+            if seq == rcv_nxt or not layer.options.challenge_rst:
                 layer.counters.add("tcp.embryo_reset")
                 self.leave()
             else:
@@ -244,7 +244,7 @@ def graduate(
     conn = TcpConnection(layer, flow, seg.path, hs, State.LISTEN, now, emitter)
     snd, rcv = conn.snd, conn.rcv
     snd.una = snd.nxt = hs.iss + 1
-    rcv.adv = rcv.nxt + layer.syn_window(hs)
+    rcv.adv = rcv.nxt + (rcv.buf if layer.options.judge_by_buffer else layer.syn_window(hs))
     rcv.ts_recent, rcv.ts_recent_at = hs.ts_recent, now
     if sent_at >= 0:
         snd.rtt.sample(now - sent_at, now)

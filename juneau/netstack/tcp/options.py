@@ -53,6 +53,11 @@ class TcpOptions:
     FreeBSD moves it by any byte."""
     update_fraction: int = 2
     """Reading sends a window update once it has opened 1/this of the buffer, or doubled the window."""
+    ack_any_size: bool = False
+    """Every second segment is acknowledged at once, however small, as BSDs do."""
+    judge_by_buffer: bool = False
+    """Without scaling, segments are judged by the whole buffer, though the header's window says 65,535 at most; so
+    does FreeBSD."""
     ooo_ranges: int = 512
     """Separate ranges in the out-of-order queue; at 5 % loss a 1 MiB window has about 40."""
 
@@ -112,6 +117,8 @@ class TcpOptions:
     """RFC 6191: a new SYN that is provably newer may take over a 4-tuple in TIME-WAIT."""
     fin_wait_2: Micros = 60 * SECOND
     """How long a connection nobody holds waits for the peer's FIN; Linux's tcp_fin_timeout."""
+    repeat_fin: bool = False
+    """An ACK carries our FIN again while that is unacknowledged, as BSDs' does."""
     rst_on_unread_close: bool = True
     """close with unread data resets (RFC 9293 3.10.4, RFC 2525 2.17)."""
 

@@ -17,7 +17,7 @@ _MASK = 0xFFFF_FFFF
 
 class Receiver:
     __slots__ = (
-        "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
+        "_any_size", "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
         "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
         "ts_recent_at", "unacked", "up", "wscale",
     )  # fmt: skip
@@ -32,6 +32,7 @@ class Receiver:
         """What we told the peer to send at most, bytes."""
         self._sws = options.sws_bytes or max(min(mss, buf // 2), 1)
         self._update_fraction = options.update_fraction
+        self._any_size = options.ack_any_size
         self.chunks = Chunks()
         self.assembler = Assembler(options.ooo_ranges)
         self.sack_ok = False
@@ -147,6 +148,8 @@ class Receiver:
             self.ack_now = True
         elif self.ack_at == NEVER:
             self.ack_at = now + self.delack
+        elif self._any_size:
+            self.ack_now = True
 
     def _out_of_order(self, start: int, data: memoryview) -> None:
         assembler = self.assembler

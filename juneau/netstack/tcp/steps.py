@@ -104,7 +104,7 @@ def _take_syn(conn: TcpConnection, seg: Segment, now: Micros) -> None:
     conn.ts_on, conn.peer_mss = hs.timestamps, hs.peer_mss
     conn.ecn_ok = conn.layer.options.ecn == "active" and seg.flags & (ECE | CWR) == ECE
     hs.irs = seg.seq
-    window = rcv.adv - rcv.nxt
+    window = rcv.buf if conn.layer.options.judge_by_buffer else rcv.adv - rcv.nxt
     rcv.nxt = rcv.last_ack = seg.seq + 1
     rcv.quick = rcv.nxt + conn.layer.options.quickack
     rcv.adv = rcv.nxt + window

@@ -31,7 +31,7 @@ class TimeWait:
         self.flow: FourTuple = conn.flow
         self.snd_nxt = conn.snd.nxt
         self.rcv_nxt = conn.rcv.nxt
-        self.rcv_wnd = max(conn.rcv.adv - conn.rcv.nxt, 0)
+        self.rcv_wnd = conn.rcv.window_field() << conn.rcv.wscale
         self.wscale = conn.rcv.wscale
         self.ts_on = conn.ts_on
         self.ts_recent = conn.rcv.ts_recent
