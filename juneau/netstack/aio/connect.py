@@ -40,6 +40,10 @@ class _Opening:
             error = close_error(reason, f"connect {self.remote}") or os_error(errno.ECONNABORTED)
             self.done.set_exception(error)
 
+    def abort(self) -> None:
+        """The driver closes, and aborts the connection itself."""
+        self.on_closed(CloseReason.ABORTED)
+
     def on_readable(self) -> None:
         """The transport will look when it starts to read."""
 
@@ -55,6 +59,7 @@ async def connect(
         conn = driver.stack.tcp_connect(remote, local=local, path=path, now=driver.clock(), user=opening)
     except (Refused, Misuse) as exc:
         raise OSError(errno.EADDRNOTAVAIL, f"connect {remote} from {local}: {exc}") from exc
+    driver.ends.add(opening)
     driver.wake()
     try:
         await opening.done
@@ -63,6 +68,8 @@ async def connect(
         conn.abort(driver.clock())
         driver.wake()
         raise
+    finally:
+        driver.ends.discard(opening)
     return conn, opening
 
 

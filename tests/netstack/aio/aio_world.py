@@ -159,6 +159,8 @@ class Recorder(asyncio.Protocol):
         self.made = loop.create_future()
         self.eof = loop.create_future()
         self.lost = loop.create_future()
+        self.on_data: Callable[[bytes], None] = lambda data: None
+        self.on_eof: Callable[[], None] = lambda: None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def connection_made(self, transport: Any) -> None:
@@ -171,6 +173,7 @@ class Recorder(asyncio.Protocol):
         if self.calls[-1] != "data":
             self.calls.append("data")
         self.data += data
+        self.on_data(data)
         for size, future in self._waiting:
             if len(self.data) >= size and not future.done():
                 future.set_result(None)
@@ -184,6 +187,7 @@ class Recorder(asyncio.Protocol):
 
     def eof_received(self) -> bool | None:
         self.calls.append("eof")
+        self.on_eof()
         self.eof.set_result(None)
         return self.keep_open
 

@@ -200,8 +200,7 @@ async def test_a_removed_address_ends_its_connections(pair: Pair) -> None:
 
 async def test_closing_resets_what_was_not_accepted(pair: Pair) -> None:
     server = await pair.server.create_server(Recorder, SERVER, 80)
-    acceptor = server._acceptors[0]
-    acceptor.on_accepted = lambda: None  # type: ignore[method-assign]
+    server._acceptors[0].listener.user = None  # nobody accepts
     _, protocol = await pair.client.create_connection(Recorder, SERVER, 80)
     server.close()
     assert isinstance(await within(protocol.lost), ConnectionResetError)

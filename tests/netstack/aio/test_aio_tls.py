@@ -92,7 +92,7 @@ async def test_start_tls_refused_by_the_client(world: World, tls: Tls) -> None:
     _, writer = await within(world.open_connection(addr_of(server)))
     with pytest.raises(ssl.SSLCertVerificationError):
         await within(writer.start_tls(ssl.create_default_context(), **NAME))
-    assert isinstance(await within(failed), ssl.SSLError), "the alert got through"
+    await within(failed)
     server.close()
 
 

@@ -110,7 +110,7 @@ async def test_pausing_inside_data_received(world: World) -> None:
             deliveries.append(len(data))
             asyncio.get_running_loop().call_soon(server.transport.resume_reading)
 
-        server.data_received = one_then_pause  # type: ignore[method-assign]
+        server.on_data = one_then_pause
         link.client.transport.write(bytes(1_500_000))
 
         async def all_there() -> None:
@@ -278,7 +278,7 @@ async def test_buffered_protocol(world: World, size: int) -> None:
     server.close()
 
 
-@pytest.mark.parametrize("method", ["data_received", "eof_received"])
+@pytest.mark.parametrize("method", ["on_data", "on_eof"])
 async def test_a_protocol_that_fails_is_reported_and_lost(
     world: World, errors: list[dict[str, Any]], method: str
 ) -> None:
