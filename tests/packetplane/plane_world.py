@@ -25,6 +25,11 @@ def run(*command: str, timeout: float = 10, check: bool = True) -> Result:
     return result
 
 
+def within(netns: str) -> tuple[str, ...]:
+    """`ip netns exec` wants to remount `/` and cannot in a chroot; nsenter works everywhere."""
+    return ("nsenter", f"--net=/run/netns/{netns}")
+
+
 @dataclass
 class Pod:
     netns: str
@@ -37,7 +42,7 @@ class Pod:
     def exec(
         self, *command: str, timeout: float = 10, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        return run("ip", "netns", "exec", self.netns, *command, timeout=timeout, check=check)
+        return run(*within(self.netns), *command, timeout=timeout, check=check)
 
     def python(self, code: str, timeout: float = 10, check: bool = True) -> Result:
         return self.exec("/usr/bin/python3", "-c", code, timeout=timeout, check=check)
@@ -83,7 +88,7 @@ class World:
         mac = Mac(b"\x02\x00" + IPv4Address(ip).packed)
         run("ip", "netns", "add", netns)
         run("ip", "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", netns)
-        inside = ("ip", "-n", netns)
+        inside = (*within(netns), "ip")
         run(*inside, "link", "set", "lo", "up")
         run(*inside, "link", "set", "eth0", "address", str(mac), "mtu", str(mtu), "up")
         run(*inside, "addr", "add", f"{ip}/{subnet.cidr.prefixlen}", "dev", "eth0")

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from frames import BROADCAST, arp, ethernet, ipv4, udp
 from plane_town import Town
-from plane_world import GATEWAY_MAC, VIP_MAC, Pod
+from plane_world import GATEWAY_MAC, VIP_MAC, Pod, within
 
 pytestmark = pytest.mark.root
 
@@ -23,7 +23,7 @@ c = socket.create_connection(("%s", 7000), timeout=3); c.sendall(b"hello"); prin
 
 
 def tcp_says(server: Pod, client: Pod, serve: str = LISTEN, dial: str = DIAL) -> str:
-    command = ["ip", "netns", "exec", server.netns, "/usr/bin/python3", "-c", serve]
+    command = [*within(server.netns), "/usr/bin/python3", "-c", serve]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
