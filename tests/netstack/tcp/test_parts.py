@@ -50,7 +50,10 @@ def test_order_survives_the_wrap(a, ahead):
 # --- send queue ---
 
 
-@given(st.lists(st.tuples(st.sampled_from([1, 3, 100, 4_095, 4_096, 9_000]), st.booleans()), max_size=30), st.randoms())
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 3, 100, 4_095, 4_096, 9_000]), st.booleans()), max_size=30),
+    st.randoms(),
+)
 def test_send_queue_lends_any_slice(writes, rnd):
     start = 2**32 - 5
     queue, model = SendQueue(start), b""

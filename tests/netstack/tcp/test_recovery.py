@@ -1,0 +1,353 @@
+"""Loss: fast retransmit, SACK, RACK-TLP, RTO, PRR, limited transmit, DSACK."""
+
+from __future__ import annotations
+
+import pytest
+from tcp_kit import MTU_1040, NO_TIMESTAMPS, PLAIN, Link, Pair, WireModel, established, faster
+
+from juneau.netstack.tcp import State, TcpOptions
+from juneau.netstack.tcp.snd import Mode, Timer
+from juneau.netstack.types import MILLISECOND, SECOND
+from juneau.testing import packets
+
+RTT = 20 * MILLISECOND
+NO_TLP = faster(NO_TIMESTAMPS, tlp=False)
+
+
+def sending(options=NO_TLP, *, sack=True, segments=10, link=MTU_1040, **isns):
+    """`segments` of 1000 bytes in flight, RTT measured."""
+    host, peer, conn = established(options, sack=sack, link=link, **isns)
+    conn.send(b"w", host.now)
+    peer.one()
+    host.now += RTT
+    peer.inject("A", 1, 2)
+    conn.snd.rtt.min_rtt = conn.snd.rtt.srtt = RTT  # the handshake took no time
+    conn.send(bytes(1_000 * segments), host.now)
+    sent = peer.got()
+    assert sum(len(s.payload) for s in sent) == 1_000 * segments
+    host.now += RTT
+    return host, peer, conn
+
+
+def at(n):
+    """Sequence number of segment n."""
+    return 2 + 1_000 * n
+
+
+def sack(peer, *blocks, ack=2):
+    edges = [(peer.remote_iss + a, peer.remote_iss + b) for a, b in blocks]
+    edges = [(a % 2**32, b % 2**32) for a, b in edges]
+    peer.inject("A", 1, ack, options=b"\1\1" + packets.sack(*edges))
+
+
+def test_three_duplicate_acks_retransmit_the_first_segment(isns):
+    """RFC 5681 3.2, without SACK."""
+    host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
+    for _ in range(2):
+        peer.inject("A", 1, at(0))
+        assert [s for s in peer.got() if s.payload] == []
+    peer.inject("A", 1, at(0))
+    assert [(s.seq, len(s.payload)) for s in peer.got()] == [(at(0), 1_000)]
+    assert conn.snd.mode is Mode.RECOVERY
+    assert conn.snd.cc.ssthresh == 7_000
+
+
+def test_a_partial_ack_retransmits_the_next_hole(isns):
+    """RFC 6582 3.2 step 3."""
+    host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
+    for _ in range(3):
+        peer.inject("A", 1, at(0))
+    peer.got()
+    peer.inject("A", 1, at(4))
+    assert at(4) in [s.seq for s in peer.got()]
+    assert conn.snd.mode is Mode.RECOVERY
+    peer.inject("A", 1, at(10))
+    assert conn.snd.mode is Mode.OPEN
+    assert conn.snd.cc.cwnd == conn.snd.cc.ssthresh
+
+
+def test_limited_transmit_sends_new_data_on_two_duplicates():
+    """RFC 3042."""
+    host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, segments=10)
+    conn.snd.cc.cwnd = 10_000
+    conn.send(bytes(5_000), host.now)
+    assert peer.got() == []
+    for n in (10, 11):
+        peer.inject("A", 1, at(0))
+        assert [s.seq for s in peer.got()] == [at(n)]
+
+
+def test_sack_of_three_segments_retransmits_only_the_hole(isns):
+    host, peer, conn = sending(**isns)
+    sack(peer, (at(1), at(2)))
+    sack(peer, (at(1), at(3)))
+    assert peer.got() == []
+    sack(peer, (at(1), at(4)))
+    assert [(s.seq, len(s.payload)) for s in peer.got()] == [(at(0), 1_000)]
+    assert conn.info().lost == 0
+    assert conn.info().sacked == 3_000
+    peer.inject("A", 1, at(10))
+    assert conn.info().sacked == 0
+    assert conn.snd.mode is Mode.OPEN
+
+
+def test_two_holes_are_repaired_in_one_round(isns):
+    host, peer, conn = sending(**isns)
+    sack(peer, (at(1), at(4)), (at(5), at(10)))
+    assert sorted(s.seq for s in peer.got()) == [at(0), at(4)]
+
+
+def test_without_rack_sack_needs_three_segments_above_the_hole(isns):
+    host, peer, conn = sending(faster(NO_TLP, rack=False), **isns)
+    sack(peer, (at(1), at(3)))
+    assert peer.got() == []
+    sack(peer, (at(1), at(4)))
+    assert [s.seq for s in peer.got()] == [at(0)]
+
+
+def test_rack_waits_a_reordering_window_once_reordering_was_seen(isns):
+    """RFC 8985 6.2 step 4."""
+    host, peer, conn = sending(**isns)
+    sack(peer, (at(1), at(2)))
+    peer.inject("A", 1, at(2))  # segment 0 was only late
+    assert conn.info().reordering_seen
+    sack(peer, (at(3), at(7)), ack=at(2))
+    assert peer.got() == []
+    assert conn.snd.timer is Timer.REORDER
+    window = conn.deadline() - host.now
+    assert 0 < window <= RTT // 4
+    seen = host.advance(window)
+    assert [peer.see(p).seq for _, p in seen] == [at(2)]
+
+
+def test_rack_finds_a_lost_retransmission(isns):
+    """What three duplicate ACKs cannot see."""
+    host, peer, conn = sending(**isns)
+    sack(peer, (at(1), at(4)))
+    assert [s.seq for s in peer.got()] == [at(0)]
+    conn.send(bytes(3_000), host.now)
+    host.now += RTT
+    sack(peer, (at(1), at(10)))
+    fresh = peer.got()
+    assert fresh, "new data goes out while recovering"
+    host.now += RTT
+    sack(peer, (at(1), at(10) + 1_000))
+    host.now += RTT
+    seen = peer.got() + [peer.see(p) for _, p in host.advance(RTT)]
+    assert at(0) in [s.seq for s in seen]
+    assert conn.info().retransmits == 0, "no timeout was needed"
+
+
+def test_a_superframe_sacked_in_part_is_resent_in_part(isns):
+    link = Link(mtu=1040, checksum_offload=True, tso=True)
+    host, peer, conn = sending(link=link, **isns)
+    assert len(conn.snd.board.records) == 1
+    sack(peer, (at(1), at(3)), (at(4), at(10)))
+    assert sorted((s.seq, len(s.payload)) for s in peer.got()) == [(at(0), 1_000), (at(3), 1_000)]
+    peer.inject("A", 1, at(10))
+    assert conn.snd.flight == 0
+
+
+def test_acks_inside_a_superframe(isns):
+    link = Link(mtu=1040, checksum_offload=True, tso=True)
+    host, peer, conn = sending(link=link, **isns)
+    for n in (2, 4, 7, 10):
+        peer.inject("A", 1, at(n))
+        assert conn.snd.una - conn.snd.iss == at(n)
+    assert conn.snd.board.records == []
+
+
+def test_tail_loss_probe_resends_the_last_segment(isns):
+    """RFC 8985 section 7."""
+    host, peer, conn = sending(NO_TIMESTAMPS, **isns)
+    assert conn.snd.timer is Timer.TLP
+    due = conn.deadline() - host.now
+    assert due < 200 * MILLISECOND
+    ((_, packet),) = host.advance(due)
+    assert (peer.see(packet).seq, len(packet.tcp.payload)) == (at(9), 1_000)
+    host.now += RTT
+    sack(peer, (at(9), at(10)))
+    assert [s.seq for s in peer.got()][:2] == [at(0), at(1)], "the SACK tells that all before is lost"
+    assert conn.info().retransmits == 0
+
+
+def test_tail_loss_probe_prefers_new_data():
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    conn.snd.cc.cwnd = conn.snd.flight
+    conn.send(bytes(500), host.now)
+    assert peer.got() == []
+    ((_, packet),) = host.advance(100 * MILLISECOND)
+    assert peer.see(packet).seq == at(10)
+
+
+def test_a_probe_that_repaired_a_loss_costs_window():
+    """RFC 8985 7.4.2 case 2."""
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    ((_, _),) = host.advance(150 * MILLISECOND)
+    peer.inject("A", 1, at(10))
+    before = conn.snd.cc.cwnd
+    conn.send(bytes(1_000), host.now)
+    peer.got()
+    peer.inject("A", 1, at(11))
+    assert conn.snd.cc.cwnd == before * 7 // 10
+
+
+def test_a_probe_that_was_not_needed_costs_nothing():
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    before = conn.snd.cc.cwnd
+    ((_, _),) = host.advance(150 * MILLISECOND)
+    peer.inject("A", 1, at(10))
+    sack(peer, (at(9), at(10)), ack=at(10))  # DSACK: both copies arrived
+    conn.send(bytes(1_000), host.now)
+    peer.got()
+    peer.inject("A", 1, at(11))
+    assert conn.snd.cc.cwnd >= before
+
+
+def test_timeout_resends_the_first_segment_and_backs_off(isns):
+    host, peer, conn = sending(**isns)
+    host.now -= RTT
+    seen = [(at_, peer.see(p).seq) for at_, p in host.advance(3 * SECOND)]
+    assert [seq for _, seq in seen] == [at(0)] * len(seen)
+    gaps = [b - a for (a, _), (b, _) in zip(seen, seen[1:], strict=False)]
+    assert all(b == 2 * a for a, b in zip(gaps, gaps[1:], strict=False))
+    assert conn.snd.cc.cwnd == 1_000
+    assert conn.info().backoff == len(seen)
+
+
+def test_after_a_timeout_everything_lost_is_resent_in_slow_start(isns):
+    host, peer, conn = sending(**isns)
+    host.advance(300 * MILLISECOND)
+    got, acked = [], 1
+    while acked < 10:
+        peer.inject("A", 1, at(acked))
+        got.append(len(peer.got()))
+        acked += got[-1]
+        host.now += RTT
+    assert got[:3] == [2, 4, 3] or got[:3] == [2, 3, 4], got
+    peer.inject("A", 1, at(10))
+    assert conn.snd.mode is Mode.OPEN
+    assert conn.info().backoff == 0
+
+
+def test_backoff_ends_with_progress():
+    host, peer, conn = sending()
+    host.advance(2 * SECOND)
+    peer.inject("A", 1, at(10))
+    assert conn.info().backoff == 0
+    assert conn.info().rto <= 300 * MILLISECOND, "Karn: the retransmission was not measured"
+
+
+def test_sack_reneging_is_survived():
+    """RFC 2018 section 8: after a timeout the peer may have thrown away what it SACKed."""
+    host, peer, conn = sending()
+    sack(peer, (at(0), at(0) + 500))  # nonsense: SACK at snd_una
+    host.advance(3 * SECOND)
+    peer.inject("A", 1, at(10))
+    assert conn.snd.flight == 0
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [(at(5), at(2))],
+        [(at(50), at(60))],
+        [(-90_000, -80_000)],
+        [(at(3), at(3))],
+        [(0, 2**31)],
+        [(at(0), at(10))] * 3,
+    ],
+)
+def test_nonsense_sack_blocks_do_no_harm(isns, blocks):
+    host, peer, conn = sending(**isns)
+    sack(peer, *blocks)
+    peer.got()
+    assert conn.state is State.ESTABLISHED
+    peer.inject("A", 1, at(10))
+    assert conn.snd.flight == 0
+    assert conn.info().sacked == conn.info().lost == 0
+
+
+def test_a_peer_cannot_make_us_keep_a_record_per_byte():
+    link = Link(mtu=1040, checksum_offload=True, tso=True)
+    host, peer, conn = sending(link=link, segments=10)
+    for i in range(at(0) + 1, at(10), 2):
+        sack(peer, (i, i + 1))
+    peer.got()
+    assert len(conn.snd.board.records) <= 10_001
+
+
+# --- what we tell the peer ---
+
+
+def test_sack_blocks_report_the_newest_first(isns):
+    host, peer, conn = established(wscale=7, **isns)
+    peer.inject("A", 1_001, 1, bytes(1_000))
+    assert peer.one().sack == ((1_001, 2_001),)
+    peer.inject("A", 3_001, 1, bytes(1_000))
+    assert peer.one().sack == ((3_001, 4_001), (1_001, 2_001))
+    peer.inject("A", 2_001, 1, bytes(500))
+    assert peer.one().sack == ((1_001, 2_501), (3_001, 4_001))
+    peer.inject("A", 1, 1, bytes(1_000))
+    seen = peer.one()
+    assert (seen.ack, seen.sack) == (2_501, ((3_001, 4_001),))
+
+
+def test_duplicate_data_is_reported_by_dsack(isns):
+    """RFC 2883."""
+    host, peer, conn = established(wscale=7, **isns)
+    peer.inject("A", 1, 1, bytes(2_000))
+    peer.got()
+    peer.inject("A", 1, 1, bytes(1_000))
+    seen = peer.one()
+    assert (seen.ack, seen.sack) == (2_001, ((1, 1_001),))
+    peer.inject("A", 3_001, 1, bytes(1_000))
+    assert peer.one().sack == ((3_001, 4_001),), "a DSACK is sent once"
+    peer.inject("A", 3_001, 1, bytes(500))
+    assert peer.one().sack == ((3_001, 3_501), (3_001, 4_001))
+
+
+def test_a_peer_without_sack_gets_a_duplicate_ack_per_segment(isns):
+    host, peer, conn = established(PLAIN, sack=False, **isns)
+    for n in range(1, 4):
+        peer.inject("A", 1 + 1_000 * n, 1, bytes(1_000))
+    assert [s.short for s in peer.got()] == [("A", 1, 0, 1)] * 3
+
+
+# --- whole transfers ---
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "options", [TcpOptions(), PLAIN, faster(TcpOptions(), congestion_control="reno", rack=False)]
+)
+@pytest.mark.parametrize("tso", [False, True])
+def test_lossy_transfers_end(loss, options, tso):
+    link = Link(mtu=1450, checksum_offload=tso, tso=tso)
+    pair = Pair(
+        options, link=link, wire=WireModel(loss=loss, delay=2_000, reorder=0.05, duplicate=0.02), seed=7
+    )
+    data = bytes(range(251)) * 800
+    _, client, server = pair.connect(data, data[:50_000])
+    pair.run(until=3_000 * SECOND)
+    assert server.received == data
+    assert client.received == data[:50_000]
+
+
+def test_loss_costs_no_timeout_when_acks_flow():
+    pair = Pair(wire=WireModel(loss=0.01, delay=5_000), seed=5)
+    data = bytes(3_000_000)
+    conn, client, server = pair.connect(data)
+    pair.run()
+    assert server.received == data
+    assert pair.a.counters["tcp.retransmission_timeouts"] <= 1
+    assert conn.snd.board.retrans_ever < 0.03 * len(data)
+
+
+def test_reordering_alone_causes_few_retransmissions():
+    pair = Pair(wire=WireModel(delay=5_000, jitter=1_000), seed=5)
+    data = bytes(2_000_000)
+    conn, client, server = pair.connect(data)
+    pair.run()
+    assert server.received == data
+    assert conn.snd.board.retrans_ever < 0.02 * len(data)
