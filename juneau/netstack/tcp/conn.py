@@ -415,6 +415,8 @@ class TcpConnection:
         if self.state < SYNCHRONIZED:
             if self.syn_now:
                 self._send_syn(now, out)
+            elif self.rcv.ack_now and self.state is State.SYN_RECEIVED:
+                self._send_ack(now, out)
             return False
         snd, rcv = self.snd, self.rcv
         stop = len(out) + quantum
@@ -518,7 +520,12 @@ class TcpConnection:
     def _send_ack(self, now: Micros, out: list[TxPacket], options: bytes = b"", seq: int = -1) -> None:
         rcv, snd = self.rcv, self.snd
         flags = ACK | ECE if self.ece_now else ACK
-        if self.layer.options.repeat_fin and seq < 0 and snd.nxt > snd.queue.end and snd.flight == 1:
+        if (
+            self.layer.options.repeat_fin
+            and rcv.nxt > rcv.last_ack
+            and snd.nxt > snd.queue.end
+            and snd.flight == 1
+        ):
             flags, seq = flags | FIN, snd.queue.end
         self.segs_out += 1
         out.append(

@@ -159,7 +159,7 @@ class TcpLayer:
         elif flags & ACK:
             if not self._try_cookie(listener, flow, seg, now):
                 self.reset_for(flow, seg)
-        elif flags & SYN and not flags & FIN:
+        elif flags & SYN and not (flags & FIN and self.options.drop_syn_fin):
             self._on_syn(listener, flow, seg, now, after)
         else:
             self.counters.drop("tcp.drop.no_syn")

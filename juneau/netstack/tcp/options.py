@@ -115,6 +115,8 @@ class TcpOptions:
     """2 MSL with an MSL of 30 s, as Linux has it; RFC 9293's 2 minutes predate fast links."""
     time_wait_reuse: bool = True
     """RFC 6191: a new SYN that is provably newer may take over a 4-tuple in TIME-WAIT."""
+    time_wait_ignores_rst: bool = False
+    """RFC 1337's cure for TIME-WAIT assassination; RFC 9293 3.10.7.4 lets a RST end it."""
     fin_wait_2: Micros = 60 * SECOND
     """How long a connection nobody holds waits for the peer's FIN; Linux's tcp_fin_timeout."""
     repeat_fin: bool = False
@@ -127,6 +129,8 @@ class TcpOptions:
     """RFC 5961 section 3. False is RFC 793's rule, for comparisons: any RST in the window resets."""
     challenge_syn: bool = True
     """RFC 5961 section 4. False is RFC 793's rule, for comparisons: a SYN in the window resets."""
+    drop_syn_fin: bool = True
+    """A segment with SYN and FIN opens nothing: nobody but scanners sends one. False: the FIN is ignored."""
     syn_cookies: bool = True
     """Answer SYNs statelessly while the SYN queue is full."""
     challenge_acks: int = 10

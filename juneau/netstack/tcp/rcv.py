@@ -17,7 +17,7 @@ _MASK = 0xFFFF_FFFF
 
 class Receiver:
     __slots__ = (
-        "_any_size", "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
+        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
         "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
         "ts_recent_at", "unacked", "up", "wscale",
     )  # fmt: skip
@@ -32,7 +32,7 @@ class Receiver:
         """What we told the peer to send at most, bytes."""
         self._sws = options.sws_bytes or max(min(mss, buf // 2), 1)
         self._update_fraction = options.update_fraction
-        self._any_size = options.ack_any_size
+        self._any_size, self._by_buffer = options.ack_any_size, options.judge_by_buffer
         self.chunks = Chunks()
         self.assembler = Assembler(options.ooo_ranges)
         self.sack_ok = False
@@ -89,7 +89,7 @@ class Receiver:
                 field = (adv - nxt) >> shift
         if field > 65_535:
             field = 65_535
-        right = nxt + (field << shift)
+        right = edge if self._by_buffer else nxt + (field << shift)
         if right > adv:
             self.adv = right
         return field

@@ -81,7 +81,7 @@ def _syn_sent(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         if acks_us:
             conn.finish(CloseReason.REFUSED, now)
         return
-    if not seg.flags & SYN:  # fifth
+    if not seg.flags & SYN or (seg.flags & FIN and conn.layer.options.drop_syn_fin):  # fifth
         return
     _take_syn(conn, seg, now)  # fourth
     if not acks_us:

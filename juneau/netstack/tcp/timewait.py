@@ -46,14 +46,19 @@ class TimeWait:
         layer = self._layer
         seq = extend(seg.seq, self.rcv_nxt)
         flags = seg.flags
-        if flags & (SYN | ACK | RST) == SYN and self._is_newer(seg, seq):
+        if flags & (SYN | ACK | RST | FIN) == SYN and self._is_newer(seg, seq):
             layer.end_time_wait(self)
             layer.counters.add("tcp.time_wait_reused")
             layer.receive_new(self.flow, seg, now, after=self.snd_nxt)
             return
         if flags & RST:
-            if seq == self.rcv_nxt:
+            if seq == self.rcv_nxt and not layer.options.time_wait_ignores_rst:
                 layer.end_time_wait(self)
+            return
+        if not flags & (ACK | SYN):
+            return  # fifth step
+        if flags & SYN and not layer.options.challenge_syn and 0 <= seq - self.rcv_nxt < self.rcv_wnd:
+            self._reset()
             return
         length = seg.length
         if self.ts_on and seg.ts_val >= 0 and (seg.ts_val - self.ts_recent) & _MASK >= _HALF:
@@ -62,6 +67,12 @@ class TimeWait:
             if flags & FIN and seq + length == self.rcv_nxt:
                 layer.restart_time_wait(self, now)  # its ACK was lost
             self._acknowledge(length > 0, now)
+
+    def _reset(self) -> None:
+        """RFC 793's answer to a SYN in the window."""
+        layer = self._layer
+        layer.reply(self._emitter.packet(self._path, self.snd_nxt, self.rcv_nxt, RST | ACK, 0))
+        layer.end_time_wait(self)
 
     def _is_newer(self, seg: Segment, seq: int) -> bool:
         if not self._layer.options.time_wait_reuse:

@@ -75,9 +75,11 @@ FREEBSD: Final = Profile(
         ack_any_size=True,
         judge_by_buffer=True,
         repeat_fin=True,
+        time_wait_ignores_rst=True,
+        time_wait_reuse=False,
         update_fraction=4,
     ),
-    symbols=frozenset({"FreeBSD"}),
+    symbols=frozenset({"STANDARD"}),
     rcvbuf_in_segments=True,
 )
 
@@ -159,7 +161,7 @@ _SYSCTLS: Final[dict[str, Callable[[Profile, str], Profile]]] = {
     "net.inet.tcp.rexmit_min": _number("rto_min", MILLISECOND),
     "net.inet.tcp.insecure_rst": _not("challenge_rst"),
     "net.inet.tcp.insecure_syn": _not("challenge_syn"),
-    "net.inet.tcp.drop_synfin": _flag("drop_synfin"),
+    "net.inet.tcp.drop_synfin": _flag("drop_syn_fin"),
     "net.inet.tcp.syncookies": _flag("syn_cookies"),
 }
 
