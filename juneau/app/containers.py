@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from juneau.app import netns, podinit
+from juneau.app.tasks import finish
 from juneau.control.plan import ContainerPlan, PodPlan
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class Containers:
         container = Container(pod, plan, log_path)
         self.all.append(container)
         if plan.argv:
-            container.process = await _spawn(pod, plan, log_path, resolv_conf)
+            spawn = _spawn(pod, plan, log_path, resolv_conf)
+            await finish(spawn, then=lambda process: setattr(container, "process", process))
             log.info("pod %s: container %s runs %s", pod.key, plan.name, " ".join(plan.argv))
 
     async def stop(self, *, grace_s: float) -> None:

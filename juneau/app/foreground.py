@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from juneau.app import netns, podinit
 from juneau.app.state import PodRecord
+from juneau.app.tasks import finish
 
 if TYPE_CHECKING:
     from juneau.app.lab import Lab
@@ -40,18 +41,21 @@ async def run_in_pod(command: Sequence[str], pod: PodRecord) -> int:
 
 
 async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    started: list[Process] = []
     try:
-        process = await asyncio.create_subprocess_exec(*argv, env=dict(env))  # uvloop wants a dict
+        spawn = asyncio.create_subprocess_exec(*argv, env=dict(env))  # uvloop wants a dict
+        process = await finish(spawn, then=started.append)
+        code = await process.wait()
     except FileNotFoundError:
         print(f"error: run {argv[0]}: not found", file=sys.stderr)
         return podinit.NOT_FOUND
     except OSError as error:
         print(f"error: run {argv[0]}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return podinit.CANNOT_RUN
-    try:
-        code = await process.wait()
     except asyncio.CancelledError:  # a signal ends the lab: the command's status is still the answer
-        code = await _end(process)
+        if not started:
+            raise
+        code = await _end(started[0])
     return code if code >= 0 else 128 - code
 
 

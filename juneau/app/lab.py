@@ -12,18 +12,20 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from pyroute2.netlink.exceptions import NetlinkError
 
 from juneau.app import links, netns
 from juneau.app.containers import Containers
 from juneau.app.node import Node
-from juneau.app.progress import Report, attempt, silent
 from juneau.app.settings import LabSettings, NodeSettings
-from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, command
+from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, command, started_at
+from juneau.app.tasks import Report, attempt, in_worker, silent
 from juneau.control.plan import LabPlan, PodPlan, netns_prefix
 from juneau.packetplane import Nic, PacketPlane, PlaneSettings, cleanup
 from juneau.services.framework import VirtualService
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,12 +63,12 @@ class Lab:
         self.state.write(self.record)
         self._write_resolv_conf()
         self.report("loading the packet plane")
-        await _in_worker(self._open_plane)
+        await in_worker(self._open_plane)
         assert self._plane is not None
         self.node = Node(self._plane, self.services)
         count = len(self.plan.pods)
         self.report(f"making {count} {'pod' if count == 1 else 'pods'}")
-        await _in_worker(self._make_links)
+        await in_worker(self._make_links)
         await self.node.apply(self.plan.view, [self._nic(pod) for pod in self.plan.pods])
         self.report("starting commands")
         await self._start_containers()
@@ -86,8 +87,8 @@ class Lab:
         if self.node is not None:
             await self.node.close()
         elif self._plane is not None:
-            await attempt("close the packet plane", _in_worker(self._plane.close))
-        await attempt("sweep", _in_worker(lambda: sweep(self.settings, self.record)))
+            await attempt("close the packet plane", in_worker(self._plane.close))
+        await attempt("sweep", in_worker(lambda: sweep(self.settings, self.record)))
         self.state.remove()
 
     def addresses_of(self, service: str) -> list[str]:
@@ -107,7 +108,10 @@ class Lab:
         self._plane = PacketPlane.open(plane_settings(self.settings.node))
 
     def _make_links(self) -> None:
-        self._ifindex = links.make(self.plan.pods, lab=self.settings.name)
+        try:
+            self._ifindex = links.make(self.plan.pods, lab=self.settings.name)
+        except (OSError, NetlinkError) as error:
+            raise LabError(f"make the pods' interfaces: {error} (juneau doctor may tell more)") from error
 
     def _nic(self, pod: PodPlan) -> Nic:
         view = self.plan.view
@@ -132,7 +136,7 @@ class Lab:
         from juneau.app.api import ControlApi
 
         self._api = ControlApi(self)
-        await self._api.start(self.state.socket)
+        await self._api.start(self.state.control)
 
     def _pod_folder(self, pod: PodPlan) -> Path:
         return _pod_folder(self.state, pod)
@@ -216,16 +220,16 @@ def down(settings: LabSettings, *, report: Report = silent) -> list[str]:
     record = state.read()
     stopped: list[str] = []
     if state.busy:
-        pid = record.pid if record else 0
-        report(f"stopping lab {settings.name!r} (pid {pid})")
-        _stop_daemon(state, pid, settings)
+        report(f"stopping lab {settings.name!r}")
+        pid = _stop_daemon(state, settings)
         stopped = [f"lab {settings.name!r} (pid {pid})"]
     try:
         with state.locked():
             removed = sweep(settings, state.read() or record)
             state.remove()
     except Busy:
-        raise LabError(f"take lab {settings.name!r} down: another command holds it (try again)") from None
+        holder = "another command, or a lab with another JUNEAU_STATE_DIR"
+        raise LabError(f"take lab {settings.name!r} down: held by {holder}") from None
     return stopped + removed
 
 
@@ -250,6 +254,7 @@ def _record(settings: LabSettings, plan: LabPlan, state: StateDir) -> Record:
     return Record(
         lab=settings.name,
         pid=os.getpid(),
+        pid_started=started_at(os.getpid()),
         since=datetime.now().astimezone().isoformat(timespec="seconds"),
         phase="starting",
         tap=settings.node.tap_name,
@@ -281,40 +286,37 @@ def _pod_folder(state: StateDir, pod: PodPlan) -> Path:
 
 def _sweep_crashed(lab: Lab) -> None:
     left = lab.state.read()
-    if left is None:
+    if left is None and not netns.names(netns_prefix(lab.settings.name)):
         return
-    log.warning("lab %s (pid %d) died without tearing down: clearing up", left.lab, left.pid)
+    pid = left.pid if left else "unknown"
+    log.warning("lab %s (pid %s) died without tearing down: clearing up", lab.settings.name, pid)
     sweep(lab.settings, left)
     lab.state.remove_contents()
 
 
-def _stop_daemon(state: StateDir, pid: int, settings: LabSettings) -> None:
+def _stop_daemon(state: StateDir, settings: LabSettings) -> int:
+    """Its pid. It may only just have started, and not have written its record yet."""
+    told: set[int] = set()
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            if pid > 1:
-                os.kill(pid, number)
+        told.clear()
         deadline = time.monotonic() + settings.down_timeout_s
         while state.busy and time.monotonic() < deadline:
-            time.sleep(0.05)
+            record = state.read()
+            if record is not None and record.alive and record.pid not in told:
+                os.kill(record.pid, number)
+                told.add(record.pid)
+            time.sleep(0.02)
         if not state.busy:
-            return
-    raise LabError(f"stop lab {settings.name!r}: pid {pid} does not end (look at {state.log})")
+            return max(told, default=0)
+    raise LabError(f"stop lab {settings.name!r}: it does not end (look at {state.log})")
 
 
 def _already_up(settings: LabSettings) -> str:
     record = StateDir(settings.state_dir).read()
-    who = f"pid {record.pid}, since {record.since}" if record else "another command is at work on it"
+    who = (
+        f"pid {record.pid}, since {record.since}" if record else "with another JUNEAU_STATE_DIR, or only just"
+    )
     return (
         f"lab {settings.name!r} is up already ({who}): "
         f"take it down with {command('down', settings)}, or give this one a name of its own with --name"
     )
-
-
-async def _in_worker(work: Callable[[], _T]) -> _T:
-    """Run blocking `work` in a thread. Cancelled, it is still waited for: half-made things get undone."""
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        raise

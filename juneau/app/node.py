@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
-from juneau.app.progress import attempt
+from juneau.app.tasks import attempt
 from juneau.model.cluster import ClusterView, Subnet
 from juneau.netstack.aio import AsyncStack
 from juneau.netstack.stack import Stack

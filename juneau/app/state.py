@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -15,7 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:
     from juneau.app.settings import LabSettings
 
+log = logging.getLogger(__name__)
+
 DEFAULT_BASE: Final = Path("/run/juneau")
+_NAME_WAIT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,13 @@ class Record:
     """starting | ready | stopping"""
     tap: str
     pin_path: str
+    pid_started: int = 0
+    """Clock ticks since boot, so that a pid used again is not taken for ours."""
     pods: tuple[PodRecord, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        return self.pid > 0 and started_at(self.pid) == self.pid_started
 
     def pod(self, name: str) -> PodRecord | None:
         """By `namespace/name`, or by name where only one namespace has it, `default` first."""
@@ -72,22 +84,52 @@ class Busy(Exception):
     """Another process holds the lab."""
 
 
+def started_at(pid: int) -> int:
+    """proc(5), field 22 of stat; 0: no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
+
+
 class StateDir:
     """`lock` is held as long as the lab runs; `state.json` says what there is to undo."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = path / "lab.log"
-        self.socket = path / "control.sock"
+        self.control = path / "control.sock"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises Busy at once when someone else has it."""
-        with self._open_lock() as lock:
+        """Raises Busy at once when someone else has it.
+
+        The kernel objects of a lab carry its name only, so the name is taken too, for the network
+        namespace we are in: a lab with another state folder must not be swept away by ours.
+        """
+        with self._open_lock() as lock, socket.socket(socket.AF_UNIX) as name:
             _flock(lock)
             if not self._is_current(lock):  # its last holder removed the folder in between
                 raise Busy(lock.name)
+            self._take_name(name)
             yield
+
+    def _take_name(self, name: socket.socket) -> None:
+        """Waits a moment: a lab that ends lets go of its folder before its process does of the name."""
+        deadline = time.monotonic() + _NAME_WAIT_S
+        while True:
+            try:
+                return name.bind(f"\0juneau/lab/{self.path.name}")  # abstract: gone with its process
+            except OSError:
+                if time.monotonic() > deadline:
+                    self._remove_if_unused()
+                    raise Busy(f"name {self.path.name}") from None
+                time.sleep(0.02)
+
+    def _remove_if_unused(self) -> None:
+        if [entry.name for entry in self.path.iterdir()] == ["lock"]:
+            self.remove()
 
     def _open_lock(self) -> TextIO:
         self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -113,12 +155,14 @@ class StateDir:
             return False
 
     def read(self) -> Record | None:
-        """None when there is no record. One that cannot be read is an error: something is to be undone."""
+        """None when there is no record, or none of this version: names alone then say what is the lab's."""
         try:
-            text = (self.path / "state.json").read_text()
+            return Record.from_json(json.loads((self.path / "state.json").read_text()))
         except FileNotFoundError:
             return None
-        return Record.from_json(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("read %s: %s", self.path / "state.json", error)
+            return None
 
     def write(self, record: Record) -> None:
         temporary = self.path / "state.json.new"

@@ -27,7 +27,7 @@ def _ask(name: str, what: str) -> Any:
     need_root(what)
     settings = lab_settings(name)
     find(settings)
-    return get(StateDir(settings.state_dir).socket, what)
+    return get(StateDir(settings.state_dir).control, what)
 
 
 @handled

@@ -145,7 +145,7 @@ def status(name: Name = "lab", output: OutputOption = Format.table) -> None:
     need_root("lab status")
     settings = _settings(name)
     find(settings)
-    _show(get(StateDir(settings.state_dir).socket, "status"), output)
+    _show(get(StateDir(settings.state_dir).control, "status"), output)
 
 
 @app.command()

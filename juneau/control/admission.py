@@ -177,6 +177,21 @@ def _pods(given: Given) -> Iterator[Problem]:
             yield manifest.problem("in no Subnet, and there is no Subnet default to fall back on", hint)
 
 
+def _not_here(given: Given) -> Iterator[Problem]:
+    """Refused rather than ignored: the manifest asks for protection or interfaces that would not be there."""
+    for manifest, pod in given.of(Pod):
+        for key in ("security-groups", "networks", "elastic-ip"):
+            if pod.metadata.annotation(key):
+                yield manifest.problem(
+                    f"annotation juneau.loutres.me/{key}: not supported yet", "leave it out"
+                )
+        subnet = given.subnets.get(pod.subnet)
+        vpc = given.vpcs.get(subnet.spec.vpc) if subnet else None
+        if vpc is not None and vpc.spec.enforce_security_groups:
+            cause = f"Vpc {vpc.name} has enforceSecurityGroups, and there are no SecurityGroups yet"
+            yield manifest.problem(cause, "leave enforceSecurityGroups out of the Vpc")
+
+
 def _addresses(given: Given) -> Iterator[Problem]:
     taken: dict[tuple[str, IPv4Address], Pod] = {}
     for manifest, pod in given.of(Pod):
@@ -265,6 +280,7 @@ _RULES: Final[tuple[Callable[[Given], Iterator[Problem]], ...]] = (
     _overlaps,
     _endpoints,
     _pods,
+    _not_here,
     _addresses,
     _room,
     _services,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from juneau.app.settings import lab_settings
-from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, find, find_pod
+from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, find, find_pod, started_at
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The name of a lab is taken machine-wide, so each test has its own."""
+    return tmp_path / f"t{secrets.token_hex(6)}"
 
 
 def pod(namespace: str, name: str) -> PodRecord:
@@ -19,11 +28,11 @@ def pod(namespace: str, name: str) -> PodRecord:
 
 
 def record(*pods: PodRecord) -> Record:
-    return Record("lab", 1, "2026-01-01T00:00:00+00:00", "ready", "tap", "/pins", pods)
+    return Record("lab", 1, "2026-01-01T00:00:00+00:00", "ready", "tap", "/pins", pods=pods)
 
 
-def test_what_was_written_is_read(tmp_path: Path):
-    state = StateDir(tmp_path / "lab")
+def test_what_was_written_is_read(folder: Path):
+    state = StateDir(folder)
     assert state.read() is None
     with state.locked():
         state.write(record(pod("default", "a")))
@@ -32,8 +41,8 @@ def test_what_was_written_is_read(tmp_path: Path):
     assert not state.path.exists()
 
 
-def test_one_holder(tmp_path: Path):
-    state = StateDir(tmp_path / "lab")
+def test_one_holder(folder: Path):
+    state = StateDir(folder)
     assert not state.busy
     with state.locked():
         assert state.busy
@@ -42,25 +51,50 @@ def test_one_holder(tmp_path: Path):
     assert not state.busy
 
 
-def test_a_dead_holder_holds_nothing(tmp_path: Path):
+def test_a_dead_holder_holds_nothing(folder: Path):
     program = (
         "import sys, os, signal, pathlib; from juneau.app.state import StateDir\n"
         "with StateDir(pathlib.Path(sys.argv[1])).locked(): os.kill(os.getpid(), signal.SIGKILL)"
     )
-    died = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lab")], check=False)
+    died = subprocess.run([sys.executable, "-c", program, str(folder)], check=False)
     assert died.returncode == -9
-    assert (tmp_path / "lab" / "lock").exists()
-    assert not StateDir(tmp_path / "lab").busy
+    assert (folder / "lock").exists()
+    assert not StateDir(folder).busy
 
 
-def test_a_lock_of_a_removed_folder_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_lock_of_a_removed_folder_is_no_lock(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its holder tore down between our open and our flock."""
-    state = StateDir(tmp_path / "lab")
+    state = StateDir(folder)
     stale = state._open_lock()
     state.remove()
     monkeypatch.setattr(state, "_open_lock", lambda: stale)
     with pytest.raises(Busy), state.locked():
         pass
+
+
+def test_the_name_is_taken_whatever_the_folder(folder: Path, tmp_path: Path):
+    """Kernel objects carry the name only."""
+    other = StateDir(tmp_path / "elsewhere" / folder.name)
+    with StateDir(folder).locked():
+        with pytest.raises(Busy), other.locked():
+            pass
+        assert not other.path.exists(), "nothing is left of the attempt"
+    with other.locked():
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"pods": [{"x": 1}]}'])
+def test_a_record_that_cannot_be_read_is_none(folder: Path, text: str):
+    folder.mkdir()
+    (folder / "state.json").write_text(text)
+    assert StateDir(folder).read() is None
+
+
+def test_a_pid_used_again_is_not_ours():
+    ours = replace(record(), pid=os.getpid(), pid_started=started_at(os.getpid()))
+    assert ours.alive
+    assert not replace(ours, pid_started=ours.pid_started - 1).alive
+    assert not replace(ours, pid=2**22 + 1).alive
 
 
 def test_pods_by_name():
@@ -73,15 +107,15 @@ def test_pods_by_name():
             find_pod(found, unknown)
 
 
-def test_find_tells_a_dead_lab_from_none(tmp_path: Path):
-    settings = lab_settings("lab", {"JUNEAU_STATE_DIR": str(tmp_path)})
+def test_find_tells_a_dead_lab_from_none(folder: Path):
+    settings = lab_settings(folder.name, {"JUNEAU_STATE_DIR": str(folder.parent)})
     with pytest.raises(LabError, match="is not up"):
         find(settings)
     state = StateDir(settings.state_dir)
     with state.locked():
         state.write(record())
         assert find(settings) == record()
-    with pytest.raises(LabError, match=r"died without tearing down \(clear up: juneau lab down\)"):
+    with pytest.raises(LabError, match=r"died without tearing down \(clear up: juneau lab down --name t"):
         find(settings)
 
 

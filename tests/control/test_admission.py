@@ -113,6 +113,14 @@ CASES = {
         [*BLUE, pod("p", "x")],
         "Pod default/p: annotation juneau.loutres.me/subnet: there is no Subnet x (Subnets here: a)",
     ),
+    "security groups": (
+        [*BLUE, pod("p", "a").replace("{juneau", "{juneau.loutres.me/security-groups: web, juneau")],
+        "Pod default/p: annotation juneau.loutres.me/security-groups: not supported yet",
+    ),
+    "enforced security groups": (
+        [vpc("blue", "{enforceSecurityGroups: true}"), subnet("a", "blue"), pod("p", "a")],
+        "Pod default/p: Vpc blue has enforceSecurityGroups",
+    ),
     "host network": ([*BLUE, pod("p", "a", spec="{hostNetwork: true}")], "Pod default/p: spec.hostNetwork"),
     "containers": (
         [*BLUE, pod("p", "a", spec="{containers: [{name: c}, {name: c}]}")],

@@ -54,6 +54,7 @@ class LabCli:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.env = os.environ | {
             "JUNEAU_STATE_DIR": str(folder / "state"),
             "JUNEAU_LAB": f"t{secrets.token_hex(4)}",

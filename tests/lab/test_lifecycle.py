@@ -193,22 +193,30 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("extra", BAD.values(), ids=BAD.keys())
-@pytest.mark.parametrize("verb", [["up"], ["up", "--detach"], ["run"]])
-def test_bad_manifests_get_one_line_and_change_nothing(lab: LabCli, verb: list[str], extra: str):
-    before = sorted(
-        p.name for p in Path("/sys/class/net").iterdir() if p.name.startswith("jsvc-" + lab.settings.name)
-    )
+VERBS = [(["up"], kind) for kind in BAD] + [(["up", "--detach"], "a /30"), (["run"], "a /30")]
+
+
+@pytest.mark.parametrize(("verb", "kind"), VERBS)
+def test_bad_manifests_get_one_line_and_change_nothing(lab: LabCli, verb: list[str], kind: str):
     tail = ["--", "touch", str(lab.folder / "ran")] if verb == ["run"] else []
-    done = lab.run("lab", *verb, "-f", lab.write(PODS + extra), *tail)
-    assert done.returncode == 2
-    assert done.stdout == ""
+    done = lab.run("lab", *verb, "-f", lab.write(PODS + BAD[kind]), *tail)
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {lab.folder}/lab.yaml:")
     assert " x: " in line.replace("default/x", "x")
-    assert before == []
     assert lab.leftovers() == []
     assert not (lab.folder / "ran").exists()
+
+
+def test_a_lab_with_another_state_folder_is_left_alone(lab: LabCli, tmp_path: Path):
+    lab.up(PODS)
+    other = LabCli(tmp_path / "other")
+    other.env |= {"JUNEAU_LAB": lab.settings.name}
+    for command in (["lab", "up", "-f", str(tmp_path / "lab.yaml")], ["lab", "down"]):
+        done = other.run(*command)
+        assert done.returncode == 1
+        assert "JUNEAU_STATE_DIR" in done.stderr
+    assert lab.in_pod("a", "true").returncode == 0
 
 
 def test_nothing_to_take_down(lab: LabCli):

@@ -229,7 +229,7 @@ def test_no_connection_is_left(town: LabCli):
 def test_metrics_name_tenants_and_reasons(town: LabCli):
     url = "http://lab/metrics"
     text = subprocess.run(
-        ["curl", "-sS", "--unix-socket", str(town.state.socket), url],
+        ["curl", "-sS", "--unix-socket", str(town.state.control), url],
         capture_output=True,
         text=True,
         check=True,
