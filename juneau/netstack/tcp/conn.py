@@ -48,7 +48,7 @@ class TcpConnection:
     __slots__ = (
         "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes",
         "_max_payload", "_misc", "_misc_at", "_readable_told", "_ts_offset", "born", "bytes_acked",
-        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "fast", "flow", "heap_at", "heard_at", "hs", "keepalive", "keepalive_idle",
+        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
         "keepalive_interval", "keepalive_probes", "layer", "local", "path", "peer_mss", "queued", "rcv", "remote",
         "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_on", "user", "user_timeout",
         "want_writable",
@@ -76,6 +76,8 @@ class TcpConnection:
         """Set by the application: tell me once when the send queue shrinks."""
         self.detached = False
         """The application has called close or abort: no more events."""
+        self.held = True
+        """False while it waits in the accept queue: its end is nobody's news."""
         self.queued = False
         """In the layer's ready queue."""
         self.heap_at = NEVER
@@ -338,6 +340,7 @@ class TcpConnection:
         if self.state >= SYNCHRONIZED:
             self.snd.on_mss(self._payload_mss())
             self.update_limits()
+            self.layer.ready(self)
 
     def update_limits(self) -> None:
         mss, link = self.snd.mss, self.layer.link
@@ -355,7 +358,10 @@ class TcpConnection:
             self.state = State.CLOSED
             self.layer.forget(self)
         self.release()
-        if not self.detached:
+        self._tell_closed(reason)
+
+    def _tell_closed(self, reason: CloseReason) -> None:
+        if self.held and not self.detached:
             self.layer.events.append(Closed(self, reason))
 
     def release(self) -> None:
@@ -372,8 +378,7 @@ class TcpConnection:
         """Only a small record stays in the table; for the application this is the end."""
         self.layer.enter_time_wait(self, now)
         self.release()
-        if not self.detached:
-            self.layer.events.append(Closed(self, CloseReason.NORMAL))
+        self._tell_closed(CloseReason.NORMAL)
 
     def on_fin_acked(self, now: Micros) -> None:
         self.move(Cause.FIN_ACKED)
@@ -382,8 +387,7 @@ class TcpConnection:
         elif self.state is State.CLOSED:
             self.layer.forget(self)
             self.release()
-            if not self.detached:
-                self.layer.events.append(Closed(self, CloseReason.NORMAL))
+            self._tell_closed(CloseReason.NORMAL)
         elif self.detached:
             self._set_misc(Misc.FIN_WAIT_2, now + self.layer.options.fin_wait_2)
 

@@ -42,12 +42,14 @@ class TcpListener:
         self._queue: deque[TcpConnection] = deque()
 
     def accept(self) -> TcpConnection | None:
-        """The connection that has waited longest; it may already hold data, EOF, or its end."""
+        """The connection that has waited longest; it may already hold data or EOF."""
         queue = self._queue
         while queue:
             conn = queue.popleft()
-            if conn.state is not State.CLOSED or conn.recv_queue_bytes:
+            if conn.state is not State.CLOSED:
+                conn.held = True
                 return conn
+            conn.abort(0)  # reset while it waited: nobody saw it, nothing is sent
         return None
 
     @property
@@ -60,7 +62,7 @@ class TcpListener:
         return len(self._queue)
 
     def enqueue(self, conn: TcpConnection) -> None:
-        conn.user = None
+        conn.held = False
         self._queue.append(conn)
         if len(self._queue) == 1:
             self._layer.events.append(Accepted(self))

@@ -503,6 +503,8 @@ class Sender:
             return
         self.mss = mss
         self.cc.on_mss(mss)
+        if self.board.mark_larger_lost(mss):
+            self.mode, self.recover, self.force = Mode.LOSS, self.nxt, True
 
     def clear(self) -> None:
         self.board.clear()

@@ -241,6 +241,14 @@ class Scoreboard:
         self.mark_lost(rec)
         return True
 
+    def mark_larger_lost(self, size: int) -> bool:
+        """Deem lost what left in records above `size`; False if there was nothing."""
+        before = self.lost
+        for rec in self.records:
+            if rec.state == SENT and rec.end - rec.seq > size:
+                self.mark_lost(rec)
+        return self.lost > before
+
     def forget_sacks(self) -> None:
         """RFC 2018 section 8: after a timeout SACK information may be stale; every byte counts as lost."""
         for rec in self.records:
