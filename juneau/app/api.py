@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from juneau.model.ids import Protocol, TenantId
 if TYPE_CHECKING:
     from juneau.app.lab import Lab
     from juneau.app.node import Node
-    from juneau.netstack.types import Endpoint
+    from juneau.netstack.tcp.info import TcpInfo
 
 
 class ControlApi:
@@ -102,11 +102,7 @@ class ControlApi:
             for conn in stack.stack.tcp.connections():
                 path: Any = conn.path
                 names = self._names(path.tenant) if hasattr(path, "tenant") else {"vpc": vpc, "subnet": ""}
-                row = {
-                    "local": _endpoint(conn.local),
-                    "remote": _endpoint(conn.remote),
-                    "state": conn.state.name,
-                }
+                row = {"local": str(conn.local), "remote": str(conn.remote), "state": conn.state.name}
                 rows.append(names | row | {"info": _plain(conn.info())})
         return rows
 
@@ -163,18 +159,11 @@ def _subnet(subnet: Subnet) -> dict[str, Any]:
     return shown | {key: str(getattr(subnet, key)) for key in ("cidr", "gateway", "dns")}
 
 
-def _endpoint(end: Endpoint) -> str:
-    return str(end)
-
-
 def _proto(number: int) -> str:
     return Protocol(number).name.lower() if number in set(Protocol) else str(number)
 
 
-def _plain(info: Any) -> Any:
-    """TcpInfo as JSON can carry it."""
-    fields = asdict(info) if is_dataclass(info) and not isinstance(info, type) else info._asdict()
-    return {
-        key: value if isinstance(value, int | float | str | None) else str(value)
-        for key, value in fields.items()
-    }
+def _plain(info: TcpInfo) -> dict[str, Any]:
+    """As JSON can carry it, less what the row says already."""
+    fields = asdict(info)
+    return {key: value for key, value in fields.items() if key not in ("state", "local", "remote")}

@@ -48,8 +48,11 @@ def conns(name: Name = "lab", output: OutputOption = Format.table) -> None:
     if output is Format.json:
         emit_json(found)
         return
-    rows = [(c["vpc"], c["subnet"], c["state"], c["local"], c["remote"], _info(c["info"])) for c in found]
-    emit_table(("VPC", "SUBNET", "STATE", "LOCAL", "REMOTE", "INFO"), rows)
+    rows = [
+        (c["vpc"], c["subnet"], c["state"], *_queues(c["info"]), c["local"], c["remote"], _info(c["info"]))
+        for c in found
+    ]
+    emit_table(("VPC", "SUBNET", "STATE", "RECV-Q", "SEND-Q", "LOCAL", "REMOTE", "INFO"), rows)
 
 
 @handled
@@ -80,5 +83,23 @@ def _ends(flow: dict[str, Any]) -> tuple[str, str]:
     return f"{flow['src']}:{flow['src_port']}", f"{flow['dst']}:{flow['dst_port']}"
 
 
+def _queues(info: dict[str, Any]) -> tuple[int, int]:
+    return info["recv_queue"], info["send_queue"]
+
+
 def _info(info: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in info.items() if value not in (None, 0, "", False))
+    """What one looks at first; everything is in `--output json`. Times in ms, sizes in bytes."""
+    parts = [
+        f"{info['congestion_control']} {info['mode']} mss:{info['snd_mss']} cwnd:{info['cwnd']}",
+        f"rtt:{info['rtt'] / 1000:.3f}/{info['rttvar'] / 1000:.3f} rto:{info['rto'] / 1000:.0f}",
+    ]
+    shown = (
+        "unacked",
+        "lost",
+        "retransmits",
+        "backoff",
+        "bytes_acked",
+        "bytes_received",
+        "bytes_retransmitted",
+    )
+    return " ".join(parts + [f"{key}:{info[key]}" for key in shown if info[key]])

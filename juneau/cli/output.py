@@ -85,18 +85,22 @@ def emit_json(data: Any) -> None:
     print(json.dumps(data, indent=2))
 
 
-def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A Rich table on a terminal, plain aligned columns in a pipe, where there is no edge to wrap at."""
+    cells = [tuple(map(str, row)) for row in rows]
+    if not sys.stdout.isatty():
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in (tuple(columns), *cells):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=None, title=title or None, title_justify="left", pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 10_000  # a pipe has no edge to wrap at
-    console.print(table)
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def warnings_to_stderr() -> None:
