@@ -99,22 +99,6 @@ def test_a_restart_finds_tap_and_maps_and_drops_what_is_stale() -> None:
             made.plane.close()
 
 
-def test_apply_repairs_what_others_changed() -> None:
-    with place(new_settings()) as made:
-        made.plane.bind_service(SPEC)
-        wanted = map_keys(made.settings, abi.VIRTUAL_SERVICE_MAP)
-        services = inspect.open_map(made.settings, abi.VIRTUAL_SERVICE_MAP)
-        for key in wanted:
-            services.delete(key)
-        services.set(abi.VirtualServiceKey(9, bytes(4), 1, 6).pack(), bytes(12))
-        services.close()
-        filters.detach([made.pods[0].nic.ifindex])
-        made.apply()
-        assert map_keys(made.settings, abi.VIRTUAL_SERVICE_MAP) == wanted
-        assert made.pods[0].pings(made.pods[1].ip)
-        made.plane.close()
-
-
 def test_maps_of_another_layout_are_replaced() -> None:
     with place(new_settings(flow_entries=64)) as made:
         made.plane.close(keep_pins=True)
@@ -150,16 +134,6 @@ def test_a_program_that_does_not_compile_says_why_and_leaves_nothing(tmp_path: P
     with pytest.raises(PlaneError, match=r"use of undeclared identifier 'nonsense'"):
         PacketPlane.open(settings)
     assert cleanup(settings) == []
-
-
-def test_a_missing_interface_is_named_and_the_others_work() -> None:
-    with place(new_settings()) as made:
-        ghost = Nic(2**30, "jt-ghost", ONE, IPv4Address("10.80.0.66"), VIP_MAC)
-        desired = replace(made.desired(), nics=(ghost, *made.desired().nics))
-        with pytest.raises(PlaneError, match="attach filter to jt-ghost"):
-            made.plane.apply(desired)
-        assert made.pods[0].pings(made.pods[1].ip)
-        made.plane.close()
 
 
 async def test_the_reader_survives_the_loss_of_the_tap() -> None:
@@ -200,28 +174,6 @@ async def test_apply_runs_beside_the_loop() -> None:
         await asyncio.to_thread(plane.close)
 
 
-def test_the_tap_is_quiet() -> None:
-    with place(new_settings()) as made:
-        name = made.settings.tap_name
-        assert Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").read_text().strip() == "1"
-        shown = run("ip", "-d", "addr", "show", "dev", name).stdout
-        assert "inet" not in shown
-        assert "persist on" in shown
-        assert "mtu 1450" in shown
-        made.plane.close()
-
-
-def test_counters_and_flows_are_readable_from_outside() -> None:
-    with place(new_settings()) as made:
-        assert made.pods[0].pings(made.pods[1].ip)
-        counted = inspect.read_counters(made.settings)
-        assert counted[abi.PlaneCounter.PASS_SWITCHED] == 2
-        assert inspect.read_flows(made.settings) == []
-        made.plane.close()
-        with pytest.raises(PlaneError, match="is the plane up"):
-            inspect.read_flows(made.settings)
-
-
 def test_no_descriptor_is_left_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with place(new_settings()) as made:
@@ -229,14 +181,66 @@ def test_no_descriptor_is_left_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_pin_opens_close_on_exec() -> None:
-    with place(new_settings()) as made:
-        fd = open_pin(f"{made.settings.pin_path}/nic_map")
-        assert not os.get_inheritable(fd)
-        os.close(fd)
-        made.plane.close()
-
-
 def test_a_tap_name_that_the_kernel_would_cut_is_refused() -> None:
     with pytest.raises(PlaneError, match=r"allowed 1\.\.15"):
         PacketPlane.open(PlaneSettings(tap_name="a-name-that-is-too-long"))
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[World]:
+    """For tests that leave the plane as they found it."""
+    with place(new_settings()) as made:
+        yield made
+        made.plane.close()
+
+
+def test_the_tap_is_quiet(standing: World) -> None:
+    name = standing.settings.tap_name
+    assert Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").read_text().strip() == "1"
+    shown = run("ip", "-d", "addr", "show", "dev", name).stdout
+    assert "inet" not in shown
+    assert "persist on" in shown
+    assert "mtu 1450" in shown
+
+
+def test_counters_and_flows_are_readable_from_outside(standing: World) -> None:
+    switched = abi.PlaneCounter.PASS_SWITCHED
+    before = inspect.read_counters(standing.settings)[switched]
+    assert standing.pods[0].pings(standing.pods[1].ip)
+    assert inspect.read_counters(standing.settings)[switched] == before + 2
+    assert inspect.read_flows(standing.settings) == []
+
+
+def test_no_plane_is_said_so() -> None:
+    with pytest.raises(PlaneError, match="is the plane up"):
+        inspect.read_flows(new_settings())
+
+
+def test_a_pin_opens_close_on_exec(standing: World) -> None:
+    fd = open_pin(f"{standing.settings.pin_path}/nic_map")
+    assert not os.get_inheritable(fd)
+    os.close(fd)
+
+
+def test_a_missing_interface_is_named_and_the_others_work(standing: World) -> None:
+    ghost = Nic(2**30, "jt-ghost", ONE, IPv4Address("10.80.0.66"), VIP_MAC)
+    desired = replace(standing.desired(), nics=(ghost, *standing.desired().nics))
+    with pytest.raises(PlaneError, match="attach filter to jt-ghost"):
+        standing.plane.apply(desired)
+    assert standing.pods[0].pings(standing.pods[1].ip)
+    standing.apply()
+
+
+def test_apply_repairs_what_others_changed(standing: World) -> None:
+    standing.plane.bind_service(SPEC)
+    wanted = map_keys(standing.settings, abi.VIRTUAL_SERVICE_MAP)
+    services = inspect.open_map(standing.settings, abi.VIRTUAL_SERVICE_MAP)
+    for key in wanted:
+        services.delete(key)
+    services.set(abi.VirtualServiceKey(9, bytes(4), 1, 6).pack(), bytes(12))
+    services.close()
+    filters.detach([standing.pods[0].nic.ifindex])
+    standing.apply()
+    assert map_keys(standing.settings, abi.VIRTUAL_SERVICE_MAP) == wanted
+    assert standing.pods[0].pings(standing.pods[1].ip)
+    standing.plane.unbind_service(SPEC)

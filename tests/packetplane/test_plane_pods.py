@@ -133,7 +133,7 @@ def test_a_bad_frame_goes_nowhere_and_is_counted(town: Town, case: str) -> None:
 def test_arp_answers_come_from_the_table(town: Town) -> None:
     for ip, mac in (("10.80.0.1", GATEWAY_MAC), ("10.80.0.3", VIP_MAC), (town.a2.ip, town.a2.nic.mac)):
         town.a1.exec("ip", "neigh", "flush", "dev", "eth0")
-        town.a1.pings(ip)
+        town.a1.pings(ip, "-W", "0.1")
         assert f"{ip} lladdr {mac}" in town.a1.exec("ip", "neigh", "show", "dev", "eth0").stdout
 
 
@@ -149,8 +149,8 @@ def test_a_pod_taken_from_the_desired_state_can_send_nothing(town: Town) -> None
     try:
         made.apply()
         before = town.counted()["unknown_nic"]
-        assert not town.a2.pings(town.a1.ip)
-        assert not town.a1.pings(town.a2.ip)
+        assert not town.a2.pings(town.a1.ip, "-W", "0.1")
+        assert not town.a1.pings(town.a2.ip, "-W", "0.1")
         assert town.counted()["unknown_nic"] > before
     finally:
         made.pods.append(town.a2)
