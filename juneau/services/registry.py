@@ -331,9 +331,8 @@ class Registry:
 
     def _release(self, binding: Binding) -> None:
         """Bookkeeping, map entry, listener, VIP, in that order; one failing step does not stop the next."""
-        if self._bindings.get(_key(binding.spec)) is not binding:
-            return
-        del self._bindings[_key(binding.spec)]
+        if self._bindings.get(_key(binding.spec)) is binding:
+            del self._bindings[_key(binding.spec)]
         try:
             binding._undo.close()
         except Exception:

@@ -99,6 +99,21 @@ async def test_cancelled_bind_leaves_nothing(world):
     assert world.is_empty()
 
 
+@pytest.mark.parametrize("proto", [Protocol.TCP, Protocol.UDP])
+async def test_registry_closed_while_a_bind_is_under_way(world, proto):
+    world.stack.pause = asyncio.Event()
+    bind = world.registry.listen_tcp if proto == Protocol.TCP else world.registry.register_udp_handler
+    task = asyncio.create_task(bind(spec(proto=proto), silent))
+    await settle()
+    await world.registry.close()
+    world.stack.pause.set()
+    with pytest.raises(BindError, match="unregistered before it was bound"):
+        await task
+    assert world.is_empty()
+    world.stack.pause = None
+    await bind(spec(proto=proto), silent)
+
+
 async def test_same_address_in_two_vpcs_and_both_protocols(world):
     other = TenantId(2, 200)
     await world.registry.listen_tcp(spec(53), silent)

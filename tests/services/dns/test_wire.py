@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import dns.edns
+import dns.exception
 import dns.flags
 import dns.message
 import dns.name
@@ -290,7 +291,11 @@ def test_what_dnspython_reads_we_read_alike(wire):
         ours = parse_query(wire)
     except Reject:
         return
-    theirs = dns.message.from_wire(wire)
+    try:
+        theirs = dns.message.from_wire(wire)
+    except dns.exception.DNSException:
+        assert any(wire[6:12]), "it reads what is in additional records too; to us they are nothing"
+        return
     (question,) = theirs.question
     assert dns.name.from_wire(ours.question, 0)[0] == question.name
     assert (ours.qtype, ours.qclass) == (question.rdtype, question.rdclass)
