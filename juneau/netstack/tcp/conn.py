@@ -115,11 +115,12 @@ class TcpConnection:
 
     # --- for the application ---
 
-    def send(self, data: bytes | bytearray | memoryview, now: Micros) -> None:
+    def send(self, data: bytes | bytearray | memoryview, now: Micros, *, push: bool = True) -> None:
         """Queue all of `data`: `bytes` by reference, others copied. Raises Misuse once our half is closed."""
         if self.state not in CAN_SEND or self.snd.fin:
             raise Misuse(f"send on {self}: this half is closed ({self.state.name})")
         self.snd.queue.append(data)
+        self.snd.push = push
         if self.state >= SYNCHRONIZED and not self.queued:
             self.layer.ready(self)
 
@@ -479,7 +480,10 @@ class TcpConnection:
         snd, rcv, emitter = self.snd, self.rcv, self.emitter
         mss, end = snd.mss, seq + size
         payload = snd.queue.slice(seq, end) if size else ()
-        push = size and (end == snd.queue.end or (size > mss and self.layer.options.push_bursts))
+        push = size and (
+            (end == snd.queue.end and snd.push)
+            or (size > mss and not again and self.layer.options.push_bursts)
+        )
         flags |= _ACK_PSH if push else ACK
         tos = self.layer.options.dscp << 2
         if self.ecn_ok:

@@ -20,7 +20,7 @@ from juneau.netstack.tcp.states import State
 from juneau.netstack.tcp.timers import NEVER
 from juneau.netstack.types import Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
 from juneau.netstack.wire import tcp
-from juneau.netstack.wire.tcp import ACK, ECE, RST, SYN
+from juneau.netstack.wire.tcp import ACK, ECE, FIN, RST, SYN
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp.layer import TcpLayer
@@ -30,13 +30,15 @@ _HALF: Final = 0x8000_0000
 
 
 class TcpListener:
-    __slots__ = ("_layer", "_queue", "backlog", "closed", "embryos", "local", "user")
+    __slots__ = ("_layer", "_queue", "backlog", "closed", "defer_accept", "embryos", "local", "user")
 
     def __init__(self, layer: TcpLayer, local: Endpoint, backlog: int, user: object) -> None:
         self._layer = layer
         self.local = local
         self.backlog = backlog
         self.user = user
+        self.defer_accept: Micros = 0
+        """So long after its SYN a connection is complete only with data (Linux's TCP_DEFER_ACCEPT)."""
         self.closed = False
         self.embryos: dict[FourTuple, Embryo] = {}
         self._queue: deque[TcpConnection] = deque()
@@ -86,7 +88,7 @@ class Embryo:
     """SYN-RECEIVED after a passive open."""
 
     __slots__ = (
-        "_answers", "_at", "_emitter", "_layer", "_listener", "_rto", "_sent_at", "ack_now", "flow", "heap_at", "hs", "path",
+        "_answers", "_deferred_until", "_silent", "_at", "_emitter", "_layer", "_listener", "_rto", "_sent_at", "ack_now", "flow", "heap_at", "hs", "path",
         "queued", "retries", "syn_ack_now",
     )  # fmt: skip
 
@@ -108,6 +110,8 @@ class Embryo:
         self._at = now + self._rto
         self._sent_at = now
         self._answers = 0
+        self._deferred_until = now + listener.defer_accept
+        self._silent = False
 
     def receive(self, seg: Segment, now: Micros) -> None:
         """RFC 9293 3.10.7.4 for SYN-RECEIVED."""
@@ -136,6 +140,9 @@ class Embryo:
             return
         if seg.ack != (hs.iss + 1) & _MASK:
             layer.reset_for(self.flow, seg)
+            return
+        if not seg.payload and not seg.flags & FIN and now < self._deferred_until:
+            self._silent = True  # it has our SYN-ACK, so there is no hurry to repeat that
             return
         self._complete(seg, now)
 
@@ -219,9 +226,10 @@ class Embryo:
         self.retries += 1
         self._rto = min(self._rto * 2, self._layer.options.rto_max)
         self._at = now + self._rto
-        self.syn_ack_now = True
-        self._layer.ready(self)
         self._layer.arm(self, self._at)
+        if not self._silent or now >= self._deferred_until:
+            self.syn_ack_now = True
+            self._layer.ready(self)
 
 
 def syn_ack(layer: TcpLayer, emitter: Emitter, path: Path, hs: Handshake, ts_now: int) -> TxPacket:
@@ -255,7 +263,8 @@ def graduate(
     conn.establish(hs, now, syn_lost=syn_lost)
     layer.adopt(conn)
     listener.enqueue(conn)
-    steps.process(conn, seg, now)
+    if seg.payload or seg.flags & ~(ACK | PSH):
+        steps.process(conn, seg, now)
 
 
 def check_backlog(backlog: int) -> None:

@@ -5,6 +5,8 @@ Sequence numbers are extended (see `seq`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from juneau.netstack.tcp.assembler import Assembler
 from juneau.netstack.tcp.chunks import Chunks
 from juneau.netstack.tcp.options import TcpOptions
@@ -14,10 +16,13 @@ from juneau.netstack.wire.tcp import SackBlock
 NEVER: Micros = 1 << 62
 _MASK = 0xFFFF_FFFF
 
+_EMPTY: Final = Assembler(0)
+"""Stands for every out-of-order queue without bytes; never written to."""
+
 
 class Receiver:
     __slots__ = (
-        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
+        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_max_ranges", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
         "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
         "ts_recent_at", "unacked", "up", "wscale",
     )  # fmt: skip
@@ -34,7 +39,8 @@ class Receiver:
         self._update_fraction = options.update_fraction
         self._any_size, self._by_buffer = options.ack_any_size, options.judge_by_buffer
         self.chunks = Chunks()
-        self.assembler = Assembler(options.ooo_ranges)
+        self.assembler = _EMPTY  # most connections never need one
+        self._max_ranges = options.ooo_ranges
         self.sack_ok = False
         self.fin_seq: int | None = None
         """Where their FIN stands, once seen; text beyond it is discarded."""
@@ -153,6 +159,8 @@ class Receiver:
 
     def _out_of_order(self, start: int, data: memoryview) -> None:
         assembler = self.assembler
+        if assembler is _EMPTY:
+            assembler = self.assembler = Assembler(self._max_ranges)
         duplicate = assembler.insert(start, data)
         if duplicate and not self._dsack:
             self._dsack = duplicate
@@ -188,6 +196,9 @@ class Receiver:
         self.ack_now = False
         self.ack_at = NEVER
 
+    def forget_out_of_order(self) -> None:
+        self.assembler = _EMPTY
+
     def clear(self) -> None:
-        self.assembler.clear()
+        self.assembler = _EMPTY
         self.ack_now, self.ack_at, self.dup_acks = False, NEVER, 0

@@ -24,6 +24,10 @@ TLP_MIN: Final[Micros] = 10 * MILLISECOND
 _RTO_AFTER_SYN_LOSS: Final[Micros] = 3 * SECOND
 
 
+_IDLE_PRR: Final = Prr(0)
+"""Of a sender that has lost nothing yet; never written to."""
+
+
 class Mode(Enum):
     OPEN = "open"
     RECOVERY = "fast recovery"
@@ -44,7 +48,7 @@ class Sender:
     __slots__ = (
         "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
         "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
-        "options", "probe_now", "probes", "prr", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
+        "options", "probe_now", "probes", "prr", "push", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
         "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
     )  # fmt: skip
 
@@ -63,11 +67,13 @@ class Sender:
         self.sack_ok = False
         self.nodelay = options.nodelay
         self.queue = SendQueue(iss + 1)
+        self.push = True
+        """The last send asked for PSH (RFC 9293 3.9.1.2)."""
         self.fin = False
         """Our FIN follows the queued data; its sequence number is `queue.end`."""
         self.board = Scoreboard()
         self.rack = Rack()
-        self.prr = Prr()
+        self.prr = _IDLE_PRR
         self.rtt = RttEstimator(options.rto_initial, options.rto_min, options.rto_max)
         self.cc = ALGORITHMS[options.congestion_control](self.mss, self.mss)
         self.initial_cwnd = 0
@@ -340,7 +346,7 @@ class Sender:
         self.mode = Mode.RECOVERY
         self.recover = self.nxt
         self.force = True
-        self.prr.enter(self.flight)
+        self.prr = Prr(self.flight)
         self.cc.on_congestion(self.flight, now)
         self.cwr_pending = True
         self._tlp_end = 0
@@ -437,10 +443,8 @@ class Sender:
             return
         rto_at = self._rto_base + self.rtt.current_rto()
         if self._tlp_possible():
-            pto_at = now + self._pto()
-            if pto_at < rto_at:
-                self.timer, self.timer_at = Timer.TLP, pto_at
-                return
+            self.timer, self.timer_at = Timer.TLP, min(now + self._pto(), rto_at)
+            return
         self.timer, self.timer_at = Timer.RTO, rto_at
 
     def arm_persist(self, now: Micros) -> None:

@@ -343,7 +343,7 @@ def _fin(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         return
     rcv.nxt += 1
     rcv.ack_now = True
-    rcv.assembler.clear()  # whatever was claimed to lie beyond the FIN
+    rcv.forget_out_of_order()  # whatever was claimed to lie beyond the FIN
     conn.move(Cause.FIN)
     conn.tell_readable(eof=True)
     if conn.state is State.TIME_WAIT:

@@ -13,7 +13,6 @@ from juneau.netstack.tcp.states import State
 from juneau.netstack.types import MILLISECOND, SECOND, CloseReason, Endpoint, Micros
 from juneau.testing.packetdrill.notation import stream
 from juneau.testing.packetdrill.report import Mismatch
-from juneau.testing.packetdrill.symbols import Unsupported
 
 if TYPE_CHECKING:
     from juneau.netstack.events import Event
@@ -74,6 +73,8 @@ class Socket:
     written_bytes: int = 0
     handed_bytes: int = 0
     """Written bytes that TCP has been given."""
+    acked_bytes: int = 0
+    """As last seen: an ACK releases what MSG_MORE holds."""
     held_since: Micros = 0
     record_ends: list[int] = field(default_factory=list)
     """Stream offsets where MSG_EOR ended a record."""
@@ -128,7 +129,7 @@ class SocketLayer:
         if sock.listener is None:
             sock.listener = self.stack.tcp_listen(local, backlog=backlog)
             if sock.defer_accept:
-                raise Unsupported("TCP_DEFER_ACCEPT")
+                sock.listener.defer_accept = sock.defer_accept
 
     def accept(self, sock: Socket) -> Socket:
         if sock.listener is None:
@@ -241,7 +242,9 @@ class SocketLayer:
                 size -= size % conn.info().snd_mss
             if not size:
                 return
-            conn.send(stream(sock.handed_bytes, size), self.now)
+            if sock.record_ends:
+                conn.nodelay = True  # Linux's Nagle looks at the last record only
+            conn.send(stream(sock.handed_bytes, size), self.now, push=not sock.more)
             sock.handed_bytes += size
             sock.held_since = self.now
 
@@ -262,7 +265,10 @@ class SocketLayer:
         for sock in self.sockets.values():
             if sock.conn is not None and sock.handed_bytes < sock.written_bytes:
                 overdue = self._holds(sock) and self.now >= sock.held_since + sock.conn.info().rto
-                self.flush(sock, force=overdue)
+                acked = sock.more and sock.conn.bytes_acked > sock.acked_bytes
+                self.flush(sock, force=overdue or acked)
+            if sock.conn is not None:
+                sock.acked_bytes = sock.conn.bytes_acked
 
     # --- options ---
 

@@ -6,14 +6,11 @@ from __future__ import annotations
 class Prr:
     __slots__ = ("delivered", "out", "recover_flight")
 
-    def __init__(self) -> None:
+    def __init__(self, flight: int) -> None:
+        """`flight`: bytes in flight when recovery began."""
         self.delivered = 0
         self.out = 0
         """Bytes sent since recovery began."""
-        self.recover_flight = 1
-
-    def enter(self, flight: int) -> None:
-        self.delivered = self.out = 0
         self.recover_flight = max(flight, 1)
 
     def window(self, pipe: int, ssthresh: int, delivered: int, mss: int, advanced: bool) -> int:
