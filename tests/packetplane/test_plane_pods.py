@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from frames import BROADCAST, arp, ethernet, ipv4, udp
-from plane_town import Town
+from plane_town import ONE, OTHER, Town
 from plane_world import GATEWAY_MAC, VIP_MAC, Pod, within
+
+from juneau.packetplane import inspect
+from juneau.packetplane.bpf import abi
 
 pytestmark = pytest.mark.root
 
@@ -31,6 +36,26 @@ def tcp_says(server: Pod, client: Pod, serve: str = LISTEN, dial: str = DIAL) ->
             return client.python(dial % server.ip).stdout.strip()
         finally:
             process.kill()
+
+
+def changed(town: Town, *frames: bytes) -> dict[str, int]:
+    before = town.counted()
+    town.a1.emit(*frames)
+    after = town.counted()
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+@contextmanager
+def tampered(town: Town, spec: abi.MapSpec, key: bytes, value: bytes | None) -> Iterator[None]:
+    """A map as only a bug or a race could make it."""
+    opened = inspect.open_map(town.world.settings, spec)
+    before = opened.get(key)
+    try:
+        opened.delete(key) if value is None else opened.set(key, value)
+        yield
+    finally:
+        opened.delete(key) if before is None else opened.set(key, before)
+        opened.close()
 
 
 def test_pods_of_a_subnet_reach_one_another(town: Town) -> None:
@@ -60,17 +85,14 @@ def test_the_same_address_in_two_vpcs_is_two_pods(town: Town) -> None:
 
 def test_nothing_crosses_vpcs(town: Town) -> None:
     """Not by ARP, not with the right MAC, not through the gateway."""
-    before = town.counted()
     own = town.a1.nic.mac
     probe = ipv4(town.a1.ip, town.c2.ip, udp())
-    town.a1.emit(
+    assert changed(
+        town,
         ethernet(BROADCAST, own, 0x0806, arp(1, own, town.a1.ip, town.c2.ip)),
         ethernet(town.c2.nic.mac, own, 0x0800, probe),
         ethernet(GATEWAY_MAC, own, 0x0800, probe),
-    )
-    after = town.counted()
-    changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-    assert changed == {"arp_unknown": 1, "unknown_mac": 1, "no_neighbour": 1}
+    ) == {"arp_unknown": 1, "unknown_mac": 1, "no_neighbour": 1}
 
 
 A1, A1_MAC, A2 = "10.80.0.10", bytes.fromhex("02000a50000a"), "10.80.0.11"
@@ -124,10 +146,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_frame_goes_nowhere_and_is_counted(town: Town, case: str) -> None:
     reason = case.split()[0]
-    before = town.counted()
-    town.a1.emit(BAD[case])
-    after = town.counted()
-    assert {n: after[n] - before[n] for n in after if after[n] != before[n]} == {reason: 1}
+    assert changed(town, BAD[case]) == {reason: 1}
 
 
 def test_arp_answers_come_from_the_table(town: Town) -> None:
@@ -141,6 +160,27 @@ def test_ipv6_is_dropped_and_counted(town: Town) -> None:
     before = town.world.plane.drops()["bpf.ipv6"]
     town.a1.emit(ethernet(A2_MAC, A1_MAC, 0x86DD, bytes(60)))
     assert town.world.plane.drops()["bpf.ipv6"] > before
+
+
+def test_a_route_into_another_vpc_leads_nowhere(town: Town) -> None:
+    """The last line: even a wrong route does not cross."""
+    key = abi.RouteKey(32 + 24, ONE.vpc_id, bytes([10, 90, 0, 0])).pack()
+    probe = ethernet(GATEWAY_MAC, A1_MAC, 0x0800, ipv4(A1, "10.90.0.12", udp()))
+    with tampered(town, abi.ROUTE_MAP, key, abi.u32(OTHER.subnet_id)):
+        assert changed(town, probe) == {"cross_vpc": 1}
+
+
+def test_a_subnet_on_its_way_out(town: Town) -> None:
+    probe = ethernet(A2_MAC, A1_MAC, 0x0800, ipv4(A1, A2, udp()))
+    with tampered(town, abi.SUBNET_MAP, abi.u32(ONE.subnet_id), None):
+        assert changed(town, probe) == {"unknown_subnet": 1}
+
+
+def test_no_tap_is_a_counted_drop(town: Town) -> None:
+    probe = ethernet(VIP_MAC, A1_MAC, 0x0800, ipv4(A1, "10.80.0.3", udp()))
+    with tampered(town, abi.CONFIG_MAP, abi.u32(0), abi.PlaneConfig(0).pack()):
+        assert changed(town, probe) == {"no_tap": 1}
+    assert changed(town, probe) == {"to_service": 1}
 
 
 def test_a_pod_taken_from_the_desired_state_can_send_nothing(town: Town) -> None:
