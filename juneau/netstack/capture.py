@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from juneau.netstack.tap import Direction, Tap
 from juneau.netstack.types import Buffer, Micros, Path
@@ -24,12 +24,16 @@ class Capture:
         self._epoch_offset = epoch_offset
         self._keep = keep
         self._interfaces: dict[str, int] = {}
-        self.packets = 0
+        self._received: list[int] = []
         write(pcapng.section_header())
 
-    def tap(self, interface: str) -> Tap:
+    @property
+    def packets(self) -> int:
+        return sum(self._received)
+
+    def tap(self, interface: str, *, linktype: int = pcapng.LINKTYPE_RAW) -> Tap:
         """For `Stack.tap`. Two stacks with one name share an interface."""
-        number = self._interface(interface)
+        number = self._interface(interface, linktype)
 
         def tap(
             direction: Direction, pieces: tuple[Buffer, ...], path: Path, now: Micros, comment: str | None
@@ -39,11 +43,20 @@ class Capture:
 
         return tap
 
-    def _interface(self, name: str) -> int:
+    def finish(self, now: Micros, lost: Mapping[str, int] | None = None) -> None:
+        """End the file with each interface's counts; `lost`: packets by interface that were left out."""
+        for name, number in self._interfaces.items():
+            dropped = (lost or {}).get(name, 0)
+            received = self._received[number] + dropped
+            timestamp = now + self._epoch_offset
+            self._write(pcapng.interface_statistics(number, timestamp, received=received, dropped=dropped))
+
+    def _interface(self, name: str, linktype: int) -> int:
         number = self._interfaces.get(name)
         if number is None:
             number = self._interfaces[name] = len(self._interfaces)
-            self._write(pcapng.interface_description(name))
+            self._received.append(0)
+            self._write(pcapng.interface_description(name, linktype=linktype))
         return number
 
     def _record(
@@ -58,4 +71,4 @@ class Capture:
         text = None if comment is None else f"dropped: {comment}"
         timestamp = now + self._epoch_offset
         self._write(pcapng.enhanced_packet(interface, timestamp, pieces, direction=flag, comment=text))
-        self.packets += 1
+        self._received[interface] += 1

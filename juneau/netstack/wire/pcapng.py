@@ -17,6 +17,7 @@ LINKTYPE_RAW: Final = 101
 
 _SECTION: Final = 0x0A0D0D0A
 _INTERFACE: Final = 1
+_STATISTICS: Final = 5
 _ENHANCED_PACKET: Final = 6
 _MAGIC: Final = 0x1A2B3C4D
 
@@ -27,6 +28,8 @@ _IF_NAME: Final = 2
 _IF_DESCRIPTION: Final = 3
 _IF_TSRESOL: Final = 9
 _EPB_FLAGS: Final = 2
+_ISB_IFRECV: Final = 4
+_ISB_IFDROP: Final = 5
 
 MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
 """The reader refuses more; Wireshark's limit too."""
@@ -69,6 +72,13 @@ def enhanced_packet(
     return _block(_ENHANCED_PACKET, body + _padded(data) + _options(options))
 
 
+def interface_statistics(interface: int, timestamp: int, *, received: int, dropped: int) -> bytes:
+    """How many packets came, and how many of these the file lacks because its reader was too slow."""
+    body = struct.pack("<III", interface, timestamp >> 32, timestamp & 0xFFFF_FFFF)
+    counts = [(_ISB_IFRECV, struct.pack("<Q", received)), (_ISB_IFDROP, struct.pack("<Q", dropped))]
+    return _block(_STATISTICS, body + _options(counts))
+
+
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
@@ -86,6 +96,39 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 # Reading
+
+
+def whole_blocks(data: Buffer) -> tuple[int, int]:
+    """Bytes of the whole blocks that `data` begins with, and how many of them are packets.
+
+    For a stream that may end anywhere. Raises Malformed for a length that no block has.
+    """
+    at = packets = 0
+    while at + 8 <= len(data):
+        kind, total = struct.unpack_from("<II", data, at)
+        if not 12 <= total <= MAX_BLOCK_BYTES or total % 4:
+            raise Malformed("pcapng.length", total, low=12, high=MAX_BLOCK_BYTES)
+        if at + total > len(data):
+            break
+        at += total
+        packets += kind == _ENHANCED_PACKET
+    return at, packets
+
+
+class Statistics(NamedTuple):
+    interface: str
+    received: int
+    dropped: int
+
+
+def read_statistics(data: bytes) -> Iterator[Statistics]:
+    """The interfaces' counts of a file, as `interface_statistics` wrote them. Raises Malformed."""
+    interfaces: list[_Interface] = []
+    for kind, body in _read_blocks(data):
+        if kind == _INTERFACE:
+            interfaces.append(_read_interface(body))
+        elif kind == _STATISTICS:
+            yield _read_statistics(body, interfaces)
 
 
 class Packet(NamedTuple):
@@ -143,6 +186,17 @@ def _read_interface(body: bytes) -> _Interface:
         raise Malformed("pcapng.interface", len(body), low=8)
     options = _read_options(body[8:])
     return _Interface(_text(options.get(_IF_NAME, b"")), struct.unpack_from("<H", body)[0])
+
+
+def _read_statistics(body: bytes, interfaces: list[_Interface]) -> Statistics:
+    if len(body) < 12:
+        raise Malformed("pcapng.statistics", len(body), low=12)
+    (number,) = struct.unpack_from("<I", body)
+    if number >= len(interfaces):
+        raise Malformed("pcapng.interface_id", number, low=0, high=len(interfaces) - 1)
+    options = _read_options(body[12:])
+    counts = (int.from_bytes(options.get(code, b"")[:8], "little") for code in (_ISB_IFRECV, _ISB_IFDROP))
+    return Statistics(interfaces[number].name, *counts)
 
 
 def _read_packet(body: bytes, interfaces: list[_Interface]) -> Packet:

@@ -71,3 +71,33 @@ def test_any_changed_byte_is_packets_or_malformed(at: int, value: int):
     changed[at] = value
     with suppress(Malformed):
         list(pcapng.read_packets(bytes(changed)))
+
+
+COUNTED = FILE + pcapng.interface_statistics(1, AT * 1000, received=12, dropped=2**40)
+
+
+def test_statistics():
+    assert list(pcapng.read_statistics(COUNTED)) == [("vpc-b ✓", 12, 2**40)]
+    assert len(list(pcapng.read_packets(COUNTED))) == 2
+
+
+@pytest.mark.skipif(shutil.which("capinfos") is None, reason="no capinfos (tshark)")
+def test_wireshark_reads_the_statistics(tmp_path: Path):
+    (tmp_path / "x.pcapng").write_bytes(COUNTED)
+    run = subprocess.run(
+        ["capinfos", str(tmp_path / "x.pcapng")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Number of stat entries = 1" in run.stdout
+
+
+@given(st.integers(0, len(FILE)))
+def test_whole_blocks_of_a_stream_that_ends_anywhere(end: int):
+    whole, packets = pcapng.whole_blocks(memoryview(FILE)[:end])
+    assert whole <= end
+    assert len(list(pcapng.read_packets(FILE[:whole]))) == packets
+    assert pcapng.whole_blocks(FILE[whole:end]) == (0, 0)
+
+
+def test_whole_blocks_of_something_else():
+    with pytest.raises(Malformed):
+        pcapng.whole_blocks(b"HTTP/1.1 200 OK")
