@@ -15,6 +15,7 @@ from juneau.netstack.tcp import steps
 from juneau.netstack.tcp.emitter import Emitter
 from juneau.netstack.tcp.info import TcpInfo, gather
 from juneau.netstack.tcp.rcv import Receiver
+from juneau.netstack.tcp.recovery.scoreboard import Sent
 from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Sender, Timer
 from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
@@ -464,14 +465,14 @@ class TcpConnection:
         snd = self.snd
         while len(out) < stop and (work := snd.retransmission(self._max_payload)) is not None:
             rec, size = work
-            self._resend(rec.seq, size, now, out)
+            self._resend(rec, size, now, out)
             snd.on_retransmit(rec, size, now)
 
-    def _resend(self, seq: int, size: int, now: Micros, out: list[TxPacket]) -> None:
-        end = self.snd.queue.end
-        fin = FIN if seq + size > end else 0
+    def _resend(self, rec: Sent, size: int, now: Micros, out: list[TxPacket]) -> None:
+        fin = FIN if rec.seq + size > self.snd.queue.end else 0
+        push = PSH if rec.push and rec.seq + size == rec.end else 0
         self.layer.counters.add("tcp.retransmitted_segments")
-        self._send_segment(seq, size - fin, fin, now, out, again=True)
+        self._send_segment(rec.seq, size - fin, fin | push, now, out, again=True)
 
     def _send_segment(
         self, seq: int, size: int, flags: int, now: Micros, out: list[TxPacket], again: bool = False
@@ -480,11 +481,12 @@ class TcpConnection:
         snd, rcv, emitter = self.snd, self.rcv, self.emitter
         mss, end = snd.mss, seq + size
         payload = snd.queue.slice(seq, end) if size else ()
-        push = size and (
-            (end == snd.queue.end and snd.push)
-            or (size > mss and not again and self.layer.options.push_bursts)
-        )
-        flags |= _ACK_PSH if push else ACK
+        every = self.layer.options.push_segments * mss
+        if not size:
+            flags &= ~PSH
+        elif (end == snd.queue.end and snd.push and not again) or (every and size % every == 0):
+            flags |= PSH
+        flags |= ACK
         tos = self.layer.options.dscp << 2
         if self.ecn_ok:
             flags, tos = self._mark_ecn(flags, tos, size > 0, again)
@@ -504,10 +506,11 @@ class TcpConnection:
             flags &= ~(PSH | FIN)
             for start in range(seq, end, mss):
                 stop = min(start + mss, end)
+                push = PSH if every and (stop - seq) % every == 0 else 0
                 self.segs_out += 1
                 out.append(
                     emitter.packet(
-                        self.path, start, rcv.nxt, last if stop == end else flags, window, ts_val=ts_val,
+                        self.path, start, rcv.nxt, last if stop == end else flags | push, window, ts_val=ts_val,
                         ts_ecr=rcv.ts_recent, payload=snd.queue.slice(start, stop), size=stop - start, tos=tos,
                     )
                 )  # fmt: skip
@@ -584,7 +587,7 @@ class TcpConnection:
         elif (work := snd.probe_record()) is not None:
             rec, size = work
             snd.on_probe_sent(retransmission=True)
-            self._resend(rec.seq, size, now, out)
+            self._resend(rec, size, now, out)
             snd.on_retransmit(rec, size, now)
         snd.arm(now)
 

@@ -20,7 +20,7 @@ from juneau.netstack.tcp.states import State
 from juneau.netstack.tcp.timers import NEVER
 from juneau.netstack.types import Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
 from juneau.netstack.wire import tcp
-from juneau.netstack.wire.tcp import ACK, ECE, FIN, RST, SYN
+from juneau.netstack.wire.tcp import ACK, ECE, FIN, PSH, RST, SYN
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp.layer import TcpLayer

@@ -85,8 +85,9 @@ class TcpOptions:
     """RFC 8985 7.2's WCDelAckT says 200 ms; Linux pods delay by 40 ms at most."""
     rack: bool = True
     """RFC 8985; without it loss is found by duplicate ACKs only (RFC 6675)."""
-    push_bursts: bool = False
-    """PSH on the last segment of anything above one MSS, for GRO at the receiver; Linux since 5.4."""
+    push_segments: int = 0
+    """PSH on every so many full segments sent together; 0: only where the queue ends. Linux marks each
+    superframe, for GRO at the receiver: of two segments at moderate rates."""
     limited_transmit: bool = True
     """RFC 3042."""
     tso_defer: bool = True

@@ -198,6 +198,8 @@ class Sender:
         start = self.nxt
         end = self.nxt = start + size
         self.board.on_sent(start, end, now)
+        if end >= self.queue.end and self.push:
+            self.board.records[-1].push = True
         if end - self.una >= self._peak or self.una >= self._peak_end:
             self._peak, self._peak_end = end - self.una, end
         if start == self.una:

@@ -28,7 +28,7 @@ _BY_SEQ: Final = attrgetter("seq")
 class Sent:
     """Bytes seq..end, one transmission of them."""
 
-    __slots__ = ("at", "end", "newer", "older", "retrans", "seq", "state")
+    __slots__ = ("at", "end", "newer", "older", "push", "retrans", "seq", "state")
     newer: Sent
     older: Sent
 
@@ -38,6 +38,8 @@ class Sent:
         self.at = at
         self.retrans = 0
         """How often it was retransmitted."""
+        self.push = False
+        """Its last segment has PSH, whenever it is sent."""
         self.state = SENT
 
 
@@ -213,8 +215,8 @@ class Scoreboard:
         """Cut a record that is not SACKed; the right half follows the left in time too."""
         rec = self.records[index]
         right = Sent(at, rec.end, rec.at)
-        right.retrans, right.state = rec.retrans, rec.state
-        rec.end = at
+        right.retrans, right.state, right.push = rec.retrans, rec.state, rec.push
+        rec.end, rec.push = at, False
         self.records.insert(index + 1, right)
         if rec.state == LOST:
             self._push_lost(right)
