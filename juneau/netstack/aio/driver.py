@@ -27,7 +27,7 @@ TX_BURST_TSO: Final = 64
 SND_LIMIT: Final = 1024 * 1024
 """Bytes of one connection's send queue that count as "in the kernel". Linux's tcp_wmem ends at 4 MiB."""
 LATE: Final = 5 * MILLISECOND
-"""A timer this late means that the loop stalled, and ACKs may wait unread in the link."""
+"""A timer this late means that the loop was busy, and ACKs may wait unread in the link."""
 
 
 def monotonic_us() -> Micros:
@@ -69,7 +69,7 @@ class Driver:
         self._settling = False
         self._again = False  # settle was asked for while settling
         self._scheduled = False
-        self._due = False  # a deadline had passed when the timer would have been armed
+        self._deferred = False  # timeouts run once the link has been read
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Micros = 0
         self._closed = False
@@ -93,11 +93,7 @@ class Driver:
 
     def _on_turn(self) -> None:
         self._scheduled = False
-        now = self.clock()
-        if self._due and not self._closed:
-            self._due = False
-            self.stack.handle_timeout(now)
-        self._settle(now)
+        self._settle(self.clock())
 
     def _settle(self, now: Micros) -> None:
         if self._settling or self._closed:
@@ -126,8 +122,7 @@ class Driver:
         if deadline is None:
             return
         if deadline <= now:
-            self._due = True
-            self.wake()
+            self._defer()
             return
         if self._timer is not None:
             if self._timer_at <= deadline:
@@ -140,17 +135,27 @@ class Driver:
         self._timer = None
         now = self.clock()
         if now - self._timer_at > LATE:
-            # libuv runs timers before it polls: a turn later, what had arrived has been read
-            self.loop.call_soon(self.loop.call_soon, self._on_deadline)
+            self._defer()
         else:
-            self._on_deadline()
+            self._handle_timeout(max(now, self._timer_at))  # the loop may fire a clock tick early
 
-    def _on_deadline(self) -> None:
-        if self._closed:
-            return
-        now = max(self.clock(), self._timer_at)  # the loop may fire a clock tick early
-        self.stack.handle_timeout(now)
-        self._settle(now)
+    def _defer(self) -> None:
+        """A deadline has passed while the loop was busy: read first, the ACK may be there.
+
+        Two turns, as libuv runs timers before it polls and asyncio runs what is ready before what it polled.
+        """
+        if not self._deferred:
+            self._deferred = True
+            self.loop.call_soon(self.loop.call_soon, self._on_deferred)
+
+    def _on_deferred(self) -> None:
+        self._deferred = False
+        self._handle_timeout(self.clock())
+
+    def _handle_timeout(self, now: Micros) -> None:
+        if not self._closed:
+            self.stack.handle_timeout(now)
+            self._settle(now)
 
     # Addresses
 

@@ -142,6 +142,16 @@ def addr_of(server: Any) -> tuple[str, int]:
     return host, port
 
 
+def is_uvloop_kernel(world: World) -> bool:
+    return world.name == "kernel" and "uvloop" in type(asyncio.get_running_loop()).__module__
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what no future tells; the test's own timeout is the bound."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 def is_reset(exc: BaseException | None) -> bool:
     return isinstance(exc, ConnectionResetError) and exc.errno == errno.ECONNRESET
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ class Tls(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     folder: Path = tmp_path_factory.mktemp("tls")
     key, cert = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
@@ -71,4 +71,4 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(cert, key)
-    yield Tls(server, ssl.create_default_context(cafile=str(cert)))
+    return Tls(server, ssl.create_default_context(cafile=str(cert)))

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from aio_world import SERVER, Pair, Recorder, World, addr_of
+from aio_world import SERVER, Pair, Recorder, World, addr_of, is_uvloop_kernel, until
 
 
 async def within(awaitable: Any, seconds: float = 10) -> Any:
@@ -101,8 +101,7 @@ async def test_close_ends_serve_forever(pair: Pair) -> None:
 
 @pytest.mark.parametrize("method", ["close_clients", "abort_clients"])
 async def test_ending_the_clients(world: World, method: str) -> None:
-    on_uvloop = "uvloop" in type(asyncio.get_running_loop()).__module__
-    if world.name == "kernel" and (on_uvloop or sys.version_info < (3, 13)):
+    if is_uvloop_kernel(world) or (world.name == "kernel" and sys.version_info < (3, 13)):
         pytest.skip("asyncio.Server has it since 3.13, uvloop not yet")
     server = await world.create_server(Recorder)
     ends = [await world.create_connection(Recorder, addr_of(server)) for _ in range(3)]
@@ -186,8 +185,7 @@ async def test_every_address(pair: Pair) -> None:
 async def test_a_removed_address_ends_its_connections(pair: Pair) -> None:
     server = await pair.server.create_server(Recorder, SERVER, 80)
     _, protocol = await pair.client.create_connection(Recorder, SERVER, 80)
-    while not server._transports:
-        await asyncio.sleep(0)
+    await until(lambda: server._transports)
     (transport,) = server._transports
     ours: Any = transport.get_protocol()
     await within(ours.made)

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from aio_world import SERVER, Pair, Recorder, World, addr_of, is_reset
+from aio_world import SERVER, Pair, Recorder, World, addr_of, is_reset, is_uvloop_kernel, until
 
 
 async def within(awaitable: Any, seconds: float = 10) -> Any:
@@ -83,6 +83,24 @@ async def test_both_halves_closed_leaves_closing_to_the_application(world: World
             assert await within(end.lost) is None
 
 
+async def test_paused_data_outlives_the_connection(world: World) -> None:
+    """Both FINs are acknowledged while the data waits; it is still delivered, then EOF."""
+    async with Link(world, server=True, client=True) as link:
+        link.server.transport.pause_reading()
+        link.client.transport.write(b"wait" * 1_000)
+        link.client.transport.write_eof()
+        await asyncio.sleep(0.02)
+        link.server.transport.write_eof()
+        await within(link.client.eof)
+        link.client.transport.close()
+        await asyncio.sleep(0.05)
+        assert link.server.calls == ["made"]
+        link.server.transport.resume_reading()
+        await within(link.server.eof)
+        assert link.server.data == b"wait" * 1_000
+        assert link.server.calls == ["made", "data", "eof"]
+
+
 async def test_pause_and_resume_reading(world: World) -> None:
     async with Link(world) as link:
         transport = link.server.transport
@@ -113,11 +131,7 @@ async def test_pausing_inside_data_received(world: World) -> None:
         server.on_data = one_then_pause
         link.client.transport.write(bytes(1_500_000))
 
-        async def all_there() -> None:
-            while sum(deliveries) < 1_500_000:
-                await asyncio.sleep(0.001)
-
-        await within(all_there())
+        await within(until(lambda: sum(deliveries) == 1_500_000))
         assert max(deliveries) <= 256 * 1024
 
 
@@ -125,18 +139,18 @@ async def test_a_paused_reader_closes_the_window(world: World) -> None:
     async with Link(world) as link:
         link.server.transport.pause_reading()
         transport = link.client.transport
-        transport.write(bytes(32 * 1024 * 1024))
+        transport.write(bytes(12 * 1024 * 1024))
         await asyncio.sleep(0.1)
-        assert transport.get_write_buffer_size() > 16 * 1024 * 1024
+        assert transport.get_write_buffer_size() > 2 * 1024 * 1024
         link.server.transport.resume_reading()
-        assert len(await link.server.has(32 * 1024 * 1024)) == 32 * 1024 * 1024
+        assert len(await link.server.has(12 * 1024 * 1024)) == 12 * 1024 * 1024
         assert link.client.calls[-2:] == ["pause", "resume"]
 
 
 async def test_write_buffer_limits(world: World) -> None:
     async with Link(world) as link:
         transport = link.client.transport
-        if not (world.name == "kernel" and "uvloop" in type(transport).__module__):
+        if not is_uvloop_kernel(world):
             assert transport.get_write_buffer_limits() == (16 * 1024, 64 * 1024)
         assert transport.get_write_buffer_size() == 0
         transport.set_write_buffer_limits(high=1_000)
@@ -153,13 +167,12 @@ async def test_pause_writing_is_paired(world: World) -> None:
         link.server.transport.pause_reading()
         transport = link.client.transport
         transport.set_write_buffer_limits(high=0)
-        for _ in range(40):
+        for _ in range(48):
             transport.write(bytes(262_144))
         assert link.client.calls == ["made", "pause"]
         link.server.transport.resume_reading()
-        await link.server.has(40 * 262_144)
-        while link.client.calls[-1] != "resume":
-            await asyncio.sleep(0.001)
+        await link.server.has(48 * 262_144)
+        await until(lambda: link.client.calls[-1] == "resume")
         assert link.client.calls == ["made", "pause", "resume"]
         assert transport.get_write_buffer_size() == 0
 
@@ -179,14 +192,17 @@ async def test_close_is_once_and_writes_after_it_are_ignored(world: World) -> No
         assert await within(link.server.lost) is None
         assert link.client.calls == ["made", "lost"]
         assert link.server.calls == ["made", "data", "eof", "lost"]
-        transport.abort()
-        transport.write(b"ignored")
-        assert transport.get_write_buffer_size() == 0
+        if not is_uvloop_kernel(world):  # which raises "the handler is closed"
+            transport.abort()
+            transport.write(b"ignored")
+            assert transport.get_write_buffer_size() == 0
 
 
 async def test_writes_to_a_lost_connection_are_logged_from_the_fifth(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if is_uvloop_kernel(world):
+        pytest.skip("uvloop raises RuntimeError for a write to a closed handle")
     async with Link(world) as link:
         transport = link.client.transport
         transport.abort()
@@ -203,7 +219,7 @@ async def test_writes_to_a_lost_connection_are_logged_from_the_fifth(
 async def test_abort_drops_what_was_not_sent(world: World) -> None:
     async with Link(world) as link:
         link.server.transport.pause_reading()
-        link.client.transport.write(bytes(32 * 1024 * 1024))
+        link.client.transport.write(bytes(12 * 1024 * 1024))
         link.client.transport.abort()
         assert link.client.transport.is_closing()
         assert link.client.calls[-1] != "lost", "connection_lost comes from the loop"
@@ -271,8 +287,7 @@ async def test_buffered_protocol(world: World, size: int) -> None:
     payload = bytes(range(256)) * (4 if size == 1 else 1_000)
     transport.write(payload)
     transport.close()
-    while not made:
-        await asyncio.sleep(0.001)
+    await until(lambda: made)
     await within(made[0].eof)
     assert made[0].data == payload
     server.close()
@@ -371,8 +386,7 @@ async def test_extra_path_and_tcp_info(pair: Pair) -> None:
     extra = {"tenant": "red", "service": "web"}
     await pair.server.start_server(lambda _, writer: seen.append(writer), port=80, extra=extra)
     transport, _ = await pair.client.create_connection(Recorder, SERVER, 80)
-    while not seen:
-        await asyncio.sleep(0)
+    await until(lambda: seen)
     (writer,) = seen
     assert [writer.get_extra_info(name) for name in ("tenant", "service", "path")] == ["red", "web", "wire"]
     assert writer.get_extra_info("tcp_info") is not None
