@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from typing import TYPE_CHECKING, Final
 
 from juneau.netstack.aio.errors import os_error
 from juneau.netstack.types import Endpoint, format_ip
 
 if TYPE_CHECKING:
+    from juneau.netstack.aio.driver import Driver
     from juneau.netstack.tcp import TcpConnection
 
 Address = tuple[str, int]
 
-_SWITCHES: Final = {
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE): "keepalive",
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY): "nodelay",
+_SECOND: Final = 1_000_000
+_KEEPALIVE: Final = {
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): ("idle", _SECOND),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): ("interval", _SECOND),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): ("probes", 1),
 }
+"""Option → argument of `set_keepalive`, and its unit in ours."""
+_SO_KEEPALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+_NODELAY: Final = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def address(endpoint: Endpoint) -> Address:
@@ -27,7 +34,7 @@ def address(endpoint: Endpoint) -> Address:
 class StackSocket:
     """A view of one end. No kernel object is behind it, so `fileno()` is -1."""
 
-    __slots__ = ("_conn", "_local", "_peer", "type")
+    __slots__ = ("_conn", "_driver", "_local", "_peer", "type")
 
     family: Final = socket.AF_INET
 
@@ -37,8 +44,10 @@ class StackSocket:
         local: Address,
         peer: Address | None = None,
         conn: TcpConnection | None = None,
+        driver: Driver | None = None,
     ) -> None:
-        self.type, self._local, self._peer, self._conn = kind, local, peer, conn
+        """`conn` and its `driver`: the connection whose options this sets."""
+        self.type, self._local, self._peer, self._conn, self._driver = kind, local, peer, conn, driver
 
     def __repr__(self) -> str:
         peer = "" if self._peer is None else f" peer={self._peer}"
@@ -60,22 +69,38 @@ class StackSocket:
         return self._peer
 
     def setsockopt(self, level: int, name: int, value: int | bytes | None, optlen: int = 0) -> None:
-        """SO_KEEPALIVE and TCP_NODELAY take effect; the rest raises OSError ENOPROTOOPT."""
-        switch = _SWITCHES.get((level, name))
-        if switch is None or self._conn is None:
+        """TCP_NODELAY and the keepalive options take effect; the rest raises OSError ENOPROTOOPT."""
+        conn, driver, option = self._conn, self._driver, (level, name)
+        number = int.from_bytes(value, sys.byteorder) if isinstance(value, bytes) else int(value or 0)
+        if conn is None or driver is None:
             raise os_error(errno.ENOPROTOOPT, f"setsockopt level {level} option {name}")
-        on = any(value) if isinstance(value, bytes) else bool(value)
-        setattr(self._conn, switch, on)
+        if option == _NODELAY:
+            conn.nodelay = bool(number)
+        elif option == _SO_KEEPALIVE:
+            conn.set_keepalive(bool(number), driver.clock())
+        elif option in _KEEPALIVE:
+            argument, unit = _KEEPALIVE[option]
+            if number <= 0:
+                raise os_error(errno.EINVAL, f"setsockopt {argument} {number}")
+            conn.set_keepalive(conn.keepalive, driver.clock(), **{argument: number * unit})
+        else:
+            raise os_error(errno.ENOPROTOOPT, f"setsockopt level {level} option {name}")
+        driver.wake()
 
     def getsockopt(self, level: int, name: int, buflen: int = 0) -> int:
-        if (level, name) == (socket.SOL_SOCKET, socket.SO_TYPE):
+        conn, option = self._conn, (level, name)
+        if option == (socket.SOL_SOCKET, socket.SO_TYPE):
             return int(self.type)
-        if (level, name) == (socket.SOL_SOCKET, socket.SO_ERROR):
+        if option == (socket.SOL_SOCKET, socket.SO_ERROR):
             return 0
-        switch = _SWITCHES.get((level, name))
-        if switch is None or self._conn is None:
-            raise os_error(errno.ENOPROTOOPT, f"getsockopt level {level} option {name}")
-        return int(bool(getattr(self._conn, switch)))
+        if conn is not None and option == _NODELAY:
+            return int(conn.nodelay)
+        if conn is not None and option == _SO_KEEPALIVE:
+            return int(conn.keepalive)
+        if conn is not None and option in _KEEPALIVE:
+            argument, unit = _KEEPALIVE[option]
+            return int(getattr(conn, f"keepalive_{argument}")) // unit
+        raise os_error(errno.ENOPROTOOPT, f"getsockopt level {level} option {name}")
 
     def gettimeout(self) -> float:
         return 0.0

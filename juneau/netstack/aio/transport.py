@@ -129,7 +129,8 @@ class TcpTransport(transports._FlowControlMixin):
             case "sockname":
                 return address(conn.local)
             case "socket":
-                return StackSocket(socket.SOCK_STREAM, address(conn.local), address(conn.remote), conn)
+                local, remote = address(conn.local), address(conn.remote)
+                return StackSocket(socket.SOCK_STREAM, local, remote, conn, self._driver)
             case "path":
                 return conn.path
             case "tcp_info":

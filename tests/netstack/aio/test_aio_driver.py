@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -263,6 +264,27 @@ def test_a_parked_reader_hears_of_a_peer_that_is_gone() -> None:
             await writer.drain()
         with pytest.raises(TimeoutError):
             await writer.wait_closed()
+        pair.close()
+
+    run(main)
+
+
+def test_keepalive_finds_a_peer_that_is_gone() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        pair, _, reader, writer = await _pair(loop)
+        sock = writer.get_extra_info("socket")
+        for level, name, value in (
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        ):
+            sock.setsockopt(level, name, value)
+        pair.cut = True
+        start = loop.now
+        with pytest.raises(TimeoutError):
+            await reader.read(1)
+        assert loop.now - start == pytest.approx(10 + 3 * 5, abs=0.1)
         pair.close()
 
     run(main)

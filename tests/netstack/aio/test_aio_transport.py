@@ -377,6 +377,9 @@ async def test_socket_object(pair: Pair) -> None:
         for value in (1, 0):
             sock.setsockopt(*option, value)
             assert sock.getsockopt(*option) == value
+    for name, value in ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 4)):
+        sock.setsockopt(socket.IPPROTO_TCP, name, value)
+        assert sock.getsockopt(socket.IPPROTO_TCP, name) == value
     with pytest.raises(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_DEBUG, 1)
 
