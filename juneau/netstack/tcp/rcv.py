@@ -95,6 +95,8 @@ class Receiver:
                 field = (adv - nxt) >> shift
         if field > 65_535:
             field = 65_535
+        elif field < 0:
+            field = 0  # a FIN fits a closed window
         right = edge if self._by_buffer else nxt + (field << shift)
         if right > adv:
             self.adv = right

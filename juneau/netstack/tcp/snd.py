@@ -224,7 +224,7 @@ class Sender:
         """Progress while nothing is lost, SACKed or probed: the common case, in one piece."""
         board = self.board
         records = board.records
-        acked, una = ack - self.una, self.una
+        acked = ack - self.una
         self.una = ack
         count = 0
         for rec in records:

@@ -223,7 +223,17 @@ def _check_ack(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
         return False
     if seg.ack >= snd.una:
         _on_ack(conn, seg, now)
+    elif seg.sack:
+        _on_old_ack(conn, seg, now)
     return conn.state is not State.CLOSED and conn.state is not State.TIME_WAIT
+
+
+def _on_old_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
+    """An ACK that was overtaken may still bring news of what arrived out of order."""
+    una = conn.snd.una
+    blocks = [(max(left, una), right) for left, right in _sack_blocks(conn, seg)[0] if right > una]
+    if blocks:
+        conn.snd.on_ack(una, blocks, False, False, -1, now)
 
 
 def _on_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
@@ -315,7 +325,7 @@ def _text(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
     rcv, layer = conn.rcv, conn.layer
     if conn.detached and seg.seq + len(seg.payload) > rcv.nxt:
         layer.counters.add("tcp.data_after_close")  # nobody will read it (RFC 9293 3.10.7.4, RFC 2525 2.17)
-        conn.send_reset(now)
+        layer.reset_for(conn.flow, seg)  # numbered as the peer expects it, FIN of ours lost or not
         conn.finish(CloseReason.RESET, now)
         return False
     if layer.buffered >= layer.buffer_limit:

@@ -54,7 +54,7 @@ LINUX: Final = Profile(
         delayed_ack=40 * MILLISECOND,
         quickack=16 * 1460,
         syn_retries=5,
-        push_bursts=True,
+        push_segments=2,
         tlp_max_ack_delay=200 * MILLISECOND,
         tolerate_missing_timestamps=True,
     ),

@@ -217,7 +217,7 @@ class SocketLayer:
         sock.more = more
         if eor:
             sock.record_ends.append(sock.written_bytes)
-        self.flush(sock)
+        self.flush(sock, push=not more)
         return size
 
     def unsent(self, sock: Socket) -> int:
@@ -227,7 +227,7 @@ class SocketLayer:
         info = sock.conn.info()
         return max(info.send_queue - info.unacked, 0) + sock.written_bytes - sock.handed_bytes
 
-    def flush(self, sock: Socket, *, force: bool = False) -> None:
+    def flush(self, sock: Socket, *, force: bool = False, push: bool = True) -> None:
         """Hand TCP what may go: whole segments only while corked, and no record into another's segment."""
         conn = sock.conn
         while conn is not None and not sock.closed and sock.handed_bytes < sock.written_bytes:
@@ -244,7 +244,7 @@ class SocketLayer:
                 return
             if sock.record_ends:
                 conn.nodelay = True  # Linux's Nagle looks at the last record only
-            conn.send(stream(sock.handed_bytes, size), self.now, push=not sock.more)
+            conn.send(stream(sock.handed_bytes, size), self.now, push=push)
             sock.handed_bytes += size
             sock.held_since = self.now
 
@@ -266,7 +266,7 @@ class SocketLayer:
             if sock.conn is not None and sock.handed_bytes < sock.written_bytes:
                 overdue = self._holds(sock) and self.now >= sock.held_since + sock.conn.info().rto
                 acked = sock.more and sock.conn.bytes_acked > sock.acked_bytes
-                self.flush(sock, force=overdue or acked)
+                self.flush(sock, force=overdue or acked, push=not acked)
             if sock.conn is not None:
                 sock.acked_bytes = sock.conn.bytes_acked
 
@@ -312,7 +312,7 @@ class SocketLayer:
         self._change(nodelay=on)
         if sock.conn is not None:
             sock.conn.nodelay = on
-            self.flush(sock, force=on)
+            self.flush(sock, force=on, push=not sock.more)
 
     def _set_keepalive(self, sock: Socket, name: str, value: int) -> None:
         if name == "SO_KEEPALIVE":

@@ -421,7 +421,7 @@ def test_data_after_close_resets(isns):
     conn.close(host.now)
     assert peer.one().flags == "FA"
     peer.inject("A", 1, 2, b"nobody listens")
-    assert [s.flags for s in peer.got()][-1] == "RA"
+    assert [(s.flags, s.seq) for s in peer.got()][-1] == ("R", 2)
     assert conn.state is State.CLOSED
     assert host.take_events() == []
 
