@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
+from juneau.netstack.tap import Tap
 from juneau.netstack.types import Micros
 from juneau.netstack.wire import vnet
 from juneau.packetplane import uso
@@ -42,6 +43,8 @@ class Dispatcher:
         self.paths: Mapping[int, ReturnPath] = {}
         """By ifindex. Replaced as a whole, possibly by another thread."""
         self.receiver = receiver
+        self.tap: Tap | None = None
+        """Sees dropped frames, from Ethernet on, as `"in"`."""
         self._counters = counters
         self._vnet_header = vnet_header
         self._ip_at = (vnet.HEADER_BYTES if vnet_header else 0) + _ETHERNET.size
@@ -76,51 +79,48 @@ class Dispatcher:
         try:
             stack = touched.get(vpc_id) or self.receiver(vpc_id)
             if stack is None:
-                self._counters["rx.no_stack"] += 1
+                self._drop(frame, "rx.no_stack")
                 return
             touched[vpc_id] = stack
             if self._vnet_header and frame[1] & ~vnet.GSO_ECN == vnet.GSO_UDP_L4:
-                self._receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now)
+                if not _receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now):
+                    self._drop(frame, "rx.gso_kind")
             else:
                 stack.receive(packet, path, now, csum_ok)
         except Exception:  # noqa: BLE001
             # A stack takes any bytes; if one has a bug, the other tenants must not feel it.
-            self._counters["rx.stack_error"] += 1
+            self._drop(frame, "rx.stack_error")
             _log.exception("stack of vpc %d raised on a packet of %s", vpc_id, path.nic.ifname)
-
-    def _receive_datagrams(
-        self, stack: StackInput, packet: memoryview, size: int, path: ReturnPath, now: Micros
-    ) -> None:
-        pieces = uso.split(packet, size)
-        if pieces is None:
-            self._counters["rx.gso_kind"] += 1
-            return
-        for piece in pieces:
-            stack.receive(piece, path, now, True)
 
     def _path_of(self, frame: bytes) -> ReturnPath | None:
         """Whose frame it is, by its stamp; None: counted and dropped."""
         if len(frame) < self._ip_at + _MIN_IPV4:
-            self._counters["rx.short"] += 1
+            self._drop(frame, "rx.short")
             return None
         if self._vnet_header:
             _, gso, dst_tag, subnet_id, src_tag, ifindex, ethertype = _VNET_ETHERNET.unpack_from(frame)
             if gso & ~vnet.GSO_ECN not in _GSO_KINDS:
-                self._counters["rx.gso_kind"] += 1
+                self._drop(frame, "rx.gso_kind")
                 return None
         else:
             dst_tag, subnet_id, src_tag, ifindex, ethertype = _ETHERNET.unpack_from(frame)
         if dst_tag != STAMP_TAG or src_tag != STAMP_TAG:
-            self._counters["rx.no_stamp"] += 1
+            self._drop(frame, "rx.no_stamp")
         elif ethertype != _ETH_P_IP:
-            self._counters["rx.not_ip"] += 1
+            self._drop(frame, "rx.not_ip")
         elif (path := self.paths.get(ifindex)) is None:
-            self._counters["rx.unknown_nic"] += 1
+            self._drop(frame, "rx.unknown_nic")
         elif path.nic.tenant.subnet_id != subnet_id:
-            self._counters["rx.wrong_subnet"] += 1
+            self._drop(frame, "rx.wrong_subnet")
         else:
             return path
         return None
+
+    def _drop(self, frame: bytes, reason: str) -> None:
+        self._counters[reason] += 1
+        if self.tap is not None:
+            ethernet = memoryview(frame)[self._ip_at - _ETHERNET.size :]
+            self.tap("in", (ethernet,), None, monotonic_us(), reason)
 
     def _settle(self, touched: dict[int, StackInput]) -> None:
         for vpc_id, stack in touched.items():
@@ -129,3 +129,13 @@ class Dispatcher:
             except Exception:  # noqa: BLE001
                 self._counters["rx.stack_error"] += 1
                 _log.exception("stack of vpc %d raised while settling", vpc_id)
+
+
+def _receive_datagrams(
+    stack: StackInput, packet: memoryview, size: int, path: ReturnPath, now: Micros
+) -> bool:
+    """Whether they could be told apart."""
+    pieces = uso.split(packet, size)
+    for piece in pieces or ():
+        stack.receive(piece, path, now, True)
+    return pieces is not None

@@ -16,6 +16,7 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from juneau.model.ids import Mac, ServiceSpec, Vip
+from juneau.netstack.tap import Tap as DropTap
 from juneau.netstack.types import Link, TxPacket
 from juneau.packetplane import filters, inspect, plan
 from juneau.packetplane.bpf import abi, bpffs, loader
@@ -157,6 +158,15 @@ class PacketPlane:
         return self._path_by_address.get((tenant_vpc, ip))
 
     # What happened
+
+    @property
+    def drop_tap(self) -> DropTap | None:
+        """Sees what this side of the kernel drops, with the reason. Costs nothing while None."""
+        return self._dispatcher.tap
+
+    @drop_tap.setter
+    def drop_tap(self, tap: DropTap | None) -> None:
+        self._dispatcher.tap = self._sender.tap = tap
 
     def drops(self) -> dict[str, int]:
         """By reason: `bpf.*` (all), `rx.*`, `tx.*`, and `tap.overflow`, which counts since the TAP exists."""

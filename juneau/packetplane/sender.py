@@ -10,11 +10,13 @@ import ctypes
 import errno
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from juneau.netstack.tap import Tap, complete_pieces
 from juneau.netstack.types import TxPacket
 from juneau.netstack.wire import vnet
 from juneau.packetplane.types import PlaneSettings, ReturnPath
@@ -46,18 +48,25 @@ class Sender:
         self._counters = counters
         self._mac_of = mac_of
         self._sockets: dict[ReturnPath, socket.socket] = {}
+        self.tap: Tap | None = None
+        """Sees dropped packets, once more, as `"out"`."""
 
     def send(self, packets: list[TxPacket]) -> None:
         """Never blocks, never raises."""
         for packet in packets:
             path = packet.path
             if not isinstance(path, ReturnPath) or not path.alive:
-                self._counters["tx.no_path"] += 1
+                self._drop(packet, "tx.no_path")
                 continue
             try:
                 self._send_one(packet, path)
             except OSError as err:
-                self._counters[_REASONS.get(err.errno or 0, "tx.error")] += 1
+                self._drop(packet, _REASONS.get(err.errno or 0, "tx.error"))
+
+    def _drop(self, packet: TxPacket, reason: str) -> None:
+        self._counters[reason] += 1
+        if self.tap is not None:
+            self.tap("out", complete_pieces(packet), packet.path, time.monotonic_ns() // 1_000, reason)
 
     def _send_one(self, packet: TxPacket, path: ReturnPath) -> None:
         link = self._sockets.get(path) or self._open(path)

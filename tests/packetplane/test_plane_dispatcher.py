@@ -144,6 +144,14 @@ def test_every_drop_is_counted_under_its_reason(room: Room, raw: bytes, reason: 
     assert room.stacks[1].got == room.stacks[2].got == []
 
 
+def test_a_tap_sees_drops_and_nothing_else(room: Room) -> None:
+    seen: list[tuple[str, bytes, str | None]] = []
+    room.dispatcher.tap = lambda way, pieces, path, now, why: seen.append((way, b"".join(pieces), why))
+    lost = frame(ONE, 7)
+    feed(room.dispatcher, frame(ONE, 5), lost, b"")
+    assert seen == [("in", lost[vnet.HEADER_BYTES :], "rx.unknown_nic"), ("in", b"", "rx.short")]
+
+
 def test_no_stack_is_a_counted_drop(room: Room) -> None:
     del room.stacks[1]
     feed(room.dispatcher, frame(ONE, 5))

@@ -97,6 +97,14 @@ def test_errors_are_counted_and_the_rest_is_tried(path: ReturnPath, error: int, 
     assert wire.counters == {reason: 2}
 
 
+def test_a_tap_sees_drops_and_nothing_else(path: ReturnPath) -> None:
+    seen: list[tuple[str, bytes, str | None]] = []
+    for wire in (Wire(), Wire(errno.EMSGSIZE)):
+        wire.tap = lambda way, pieces, where, now, why: seen.append((way, b"".join(pieces), why))
+        wire.send([TxPacket(path, HEADER, (b"x",))])
+    assert seen == [("out", HEADER + b"x", "tx.too_big")]
+
+
 def test_a_dead_path_and_a_foreign_one_are_no_paths(path: ReturnPath) -> None:
     wire = Wire()
     wire.forget([path])

@@ -98,21 +98,31 @@ def _block(kind: int, body: bytes) -> bytes:
 # Reading
 
 
-def whole_blocks(data: Buffer) -> tuple[int, int]:
-    """Bytes of the whole blocks that `data` begins with, and how many of them are packets.
+class BlockCutter:
+    """Cuts a stream that may end anywhere into whole blocks, and counts what they say."""
 
-    For a stream that may end anywhere. Raises Malformed for a length that no block has.
-    """
-    at = packets = 0
-    while at + 8 <= len(data):
-        kind, total = struct.unpack_from("<II", data, at)
-        if not 12 <= total <= MAX_BLOCK_BYTES or total % 4:
-            raise Malformed("pcapng.length", total, low=12, high=MAX_BLOCK_BYTES)
-        if at + total > len(data):
-            break
-        at += total
-        packets += kind == _ENHANCED_PACKET
-    return at, packets
+    def __init__(self) -> None:
+        self.packets = 0
+        self.dropped = 0
+        """What interfaces' statistics own up to."""
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The blocks that are whole by now. Raises Malformed for a length that no block has."""
+        data = self._rest + data
+        at = 0
+        while at + 8 <= len(data):
+            kind, total = struct.unpack_from("<II", data, at)
+            if not 12 <= total <= MAX_BLOCK_BYTES or total % 4:
+                raise Malformed("pcapng.length", total, low=12, high=MAX_BLOCK_BYTES)
+            if at + total > len(data):
+                break
+            self.packets += kind == _ENHANCED_PACKET
+            if kind == _STATISTICS:
+                self.dropped += _count(_read_options(data[at + 20 : at + total - 4]), _ISB_IFDROP)
+            at += total
+        self._rest = data[at:]
+        return data[:at]
 
 
 class Statistics(NamedTuple):
@@ -195,8 +205,11 @@ def _read_statistics(body: bytes, interfaces: list[_Interface]) -> Statistics:
     if number >= len(interfaces):
         raise Malformed("pcapng.interface_id", number, low=0, high=len(interfaces) - 1)
     options = _read_options(body[12:])
-    counts = (int.from_bytes(options.get(code, b"")[:8], "little") for code in (_ISB_IFRECV, _ISB_IFDROP))
-    return Statistics(interfaces[number].name, *counts)
+    return Statistics(interfaces[number].name, _count(options, _ISB_IFRECV), _count(options, _ISB_IFDROP))
+
+
+def _count(options: dict[int, bytes], code: int) -> int:
+    return int.from_bytes(options.get(code, b"")[:8], "little")
 
 
 def _read_packet(body: bytes, interfaces: list[_Interface]) -> Packet:

@@ -90,14 +90,18 @@ def test_wireshark_reads_the_statistics(tmp_path: Path):
     assert "Number of stat entries = 1" in run.stdout
 
 
-@given(st.integers(0, len(FILE)))
-def test_whole_blocks_of_a_stream_that_ends_anywhere(end: int):
-    whole, packets = pcapng.whole_blocks(memoryview(FILE)[:end])
-    assert whole <= end
-    assert len(list(pcapng.read_packets(FILE[:whole]))) == packets
-    assert pcapng.whole_blocks(FILE[whole:end]) == (0, 0)
+@given(st.lists(st.integers(0, len(COUNTED)), max_size=6))
+def test_a_stream_is_cut_into_whole_blocks(cuts: list[int]):
+    ends = [*sorted(cuts), len(COUNTED)]
+    cutter, whole = pcapng.BlockCutter(), b""
+    for start, end in zip([0, *ends], ends, strict=False):
+        whole += cutter.feed(COUNTED[start:end])
+        assert COUNTED.startswith(whole)
+        assert len(list(pcapng.read_packets(whole))) == cutter.packets
+    assert whole == COUNTED
+    assert (cutter.packets, cutter.dropped) == (2, 2**40)
 
 
-def test_whole_blocks_of_something_else():
+def test_a_stream_of_something_else():
     with pytest.raises(Malformed):
-        pcapng.whole_blocks(b"HTTP/1.1 200 OK")
+        pcapng.BlockCutter().feed(b"HTTP/1.1 200 OK")
