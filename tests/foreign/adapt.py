@@ -94,7 +94,9 @@ def excluded(test_id: str, exclusions: Exclusions) -> str | None:
     return next((reason for pattern, reason in exclusions if re.search(pattern, test_id)), None)
 
 
-def run_suite(suite: unittest.TestSuite, exclusions: Exclusions, *, only: str = "", verbose: bool = False) -> Tally:
+def run_suite(
+    suite: unittest.TestSuite, exclusions: Exclusions, *, only: str = "", verbose: bool = False
+) -> Tally:
     tally = Tally()
     for test in _flatten(suite):
         name = test.id()
@@ -122,7 +124,7 @@ def _run_one(test: unittest.TestCase, name: str, tally: Tally) -> None:
     try:
         with _alarm(), NETWORKS.test():
             unittest.TestSuite([test]).run(result)  # with its class's and module's set-up
-    except BaseException as exc:  # noqa: BLE001 (a suite goes on after any test)
+    except BaseException as exc:
         result.errors.append((test, f"{type(exc).__name__}: {exc}"))
         if isinstance(exc, KeyboardInterrupt):
             raise

@@ -1,6 +1,6 @@
 """CPython's own asyncio tests (Debian: libpython3.11-testsuite) on a network in a process.
 
-    python tests/foreign/cpython.py [-v] [--why] [MODULE…] [-k SUBSTRING]
+python tests/foreign/cpython.py [-v] [--why] [MODULE…] [-k SUBSTRING]
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from juneau.netstack.aio import AsyncStack, TcpTransport
 from juneau.netstack.aio.connect import wake
-from juneau.netstack.aio.tls import TlsTimeouts, _ssl_protocol
+from juneau.netstack.aio.tls import TlsTimeouts, ssl_protocol
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp import TcpConnection
@@ -30,7 +30,7 @@ async def adopt_connection(
     protocol = outer = protocol_factory()
     if ssl:
         context = None if isinstance(ssl, bool) else ssl
-        outer = _ssl_protocol(
+        outer = ssl_protocol(
             loop,
             protocol,
             context,

@@ -46,7 +46,7 @@ class NetworkLoop(SocketLoop):
 
     # Streams
 
-    async def create_server(
+    async def create_server(  # type: ignore[override]
         self,
         protocol_factory: ProtocolFactory,
         host: str | Sequence[str] | None = None,
@@ -274,7 +274,7 @@ class NetworkLoop(SocketLoop):
             raise TypeError(f"a callable object is expected, got {func!r}")
         future = self.create_future()
         self.network.threads.spawn(_work, future, func, args)
-        return future  # type: ignore[no-any-return]
+        return future
 
     def set_default_executor(self, executor: Any) -> None:
         """Accepted and unused."""
@@ -288,6 +288,9 @@ class NetworkLoop(SocketLoop):
         self, sig: int, callback: Callable[..., object], *args: Any
     ) -> None:
         """Accepted and never called: signals come from outside. Servers set them up as a matter of course."""
+        if asyncio.iscoroutine(callback) or asyncio.iscoroutinefunction(callback):
+            raise TypeError("coroutines cannot be used with add_signal_handler()")
+        self._check_closed()
 
     def remove_signal_handler(self, sig: int) -> bool:
         return False

@@ -4,6 +4,7 @@ and threads. Only the network's own threads see that; everything is put back aft
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import queue
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from juneau.testing.network.network import Network
 
 _MISSING: Final = object()
+_REAL_SLEEP: Final = time.sleep
 _REAL_WRAP: Final = ssl.SSLContext.wrap_socket
 _REAL_WAIT: Final = threading.Condition.wait
 
@@ -111,8 +113,8 @@ class Environment:
         """On a thread, wait; in the loop, stall it: what is due meanwhile comes late."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
-        if self._network.loop.is_running() and not self._network.threads.takes_turns():
-            self._network.clock.now += round(seconds * SECOND)
+        if seconds == 0 and not self._network.threads.takes_turns():
+            _REAL_SLEEP(0)  # lets threads from outside run
         else:
             self._network.threads.block(lambda: False, seconds, "time.sleep")
 
@@ -165,6 +167,7 @@ class Environment:
         self._replace(threading.Thread, "join", join)
         self._replace(threading.Thread, "is_alive", is_alive)
         self._replace(threading.Condition, "wait", wait)
+        self._replace_call(threading, "Lock", lambda: _Lock(self._network, self._ours))
         self._replace(queue, "SimpleQueue", queue._PySimpleQueue)  # type: ignore[attr-defined]
 
 
@@ -188,8 +191,33 @@ def _socket_class(ours: Callable[[], bool]) -> type[socket.socket]:
 
 
 def _wrap_socket(context: ssl.SSLContext, sock: socket.socket, *args: Any, **kwargs: Any) -> Any:
-    make: Any = wrap_socket if isinstance(sock, SimSocket) else _REAL_WRAP
-    return make(context, sock, *args, **kwargs)
+    simulated = SimSocket.by_number.get(sock.fileno())  # also of a wrapper around one
+    if simulated is not None:
+        return wrap_socket(context, simulated, *args, **kwargs)
+    return _REAL_WRAP(context, sock, *args, **kwargs)
+
+
+class _Lock:
+    """A lock for which the network's threads wait in turns, and any other as ever."""
+
+    def __init__(self, network: Network, ours: Callable[[], bool]) -> None:
+        self._network, self._ours = network, ours
+        self._lock = _thread.allocate_lock()
+        self.release, self.locked = self._lock.release, self._lock.locked
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._lock.acquire(False):
+            return True
+        if not blocking or not self._ours():
+            return self._lock.acquire(blocking, timeout)
+        limit = None if timeout < 0 else timeout
+        self._network.threads.block(lambda: not self.locked(), limit, "a lock")
+        return self._lock.acquire(False)
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class _Waiter:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from juneau.netstack.aio import AsyncStack
+from juneau.netstack.aio.driver import deliver
 from juneau.netstack.aio.errors import os_error
+from juneau.netstack.events import Event
 from juneau.netstack.stack import Stack
-from juneau.netstack.types import Misuse, Path, TxPacket, format_ip
+from juneau.netstack.types import Micros, Misuse, Path, TxPacket, format_ip
 from juneau.testing.network.loop import CURRENT_BOOT
 
 if TYPE_CHECKING:
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOPBACK_IP: Final = 0x7F000001
+LOOPBACK_DELAY: Final[Micros] = 10
+"""As a kernel's: an answer never comes within the instant of its question."""
+KERNEL_BURST: Final = 1024
+"""Packets a host sends at once while its program blocks."""
 REAP_ROUNDS: Final = 100
 """How often the tasks of a crashed host are cancelled before they are given up."""
+
+
+class KernelSide:
+    """Users of connections that take their events even while the program blocks."""
 
 
 class _HostStack(AsyncStack):
@@ -40,12 +49,12 @@ class Boot:
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
         self.alive = True
-        self.tasks: WeakKeyDictionary[asyncio.Task[Any], None] = WeakKeyDictionary()
         self.context = contextvars.Context()
         self.context.run(CURRENT_BOOT.set, self)
         network = host.network
         random = self.random = Random(f"{network.seed}/{host.name}/{number}")
         self.bound_ports: set[int] = set()
+        self._held: list[Event] = []
         stack = Stack(
             link=network.link_type,
             limits=network.limits,
@@ -77,6 +86,42 @@ class Boot:
     def _receive(self, packet: bytes, source: str, vouched: bool) -> None:
         if self.alive:
             self.aio.receive(packet, source, self.host.network.clock.now, csum_ok=vouched)
+            self.settle()
+
+    def settle(self) -> None:
+        """Tell the program what happened and send what is due."""
+        if self.host.network.stalled:
+            self._settle_kernel()
+        else:
+            self.aio.settle()
+
+    def _settle_kernel(self) -> None:
+        """While the program blocks in a call, the kernel goes on: it acknowledges, and sockets fill up, but
+        what is for asyncio waits until the loop turns again."""
+        for event in self.aio.stack.take_events():
+            user = getattr(event[0], "user", None)
+            if isinstance(user, KernelSide):
+                deliver(event)
+            else:
+                self._held.append(event)
+        self._send(self.aio.stack.take_packets(self.host.network.clock.now, KERNEL_BURST))
+
+    def kernel_timeout(self) -> Micros | None:
+        return self.aio.stack.next_timeout()
+
+    def on_kernel_timeout(self) -> None:
+        self.aio.stack.handle_timeout(self.host.network.clock.now)
+        self._settle_kernel()
+
+    def end_stall(self) -> None:
+        """Let asyncio have what it missed, once the loop turns again."""
+        self.run(self.host.network.loop.call_soon, self._deliver_held)
+
+    def _deliver_held(self) -> None:
+        held, self._held = self._held, []
+        if self.alive:
+            for event in held:
+                deliver(event)
             self.aio.settle()
 
     def _send(self, packets: list[TxPacket]) -> None:
@@ -87,14 +132,16 @@ class Boot:
             if int.from_bytes(packet.header[16:20], "big") in self.aio.stack.addresses:
                 raw = packet.to_bytes()
                 network.capture_packet(f"{self.host.name} lo", "out", raw)
-                network.clock.call_at(network.clock.now, partial(self.run, self._loop_back, raw))
+                network.clock.call_at(
+                    network.clock.now + LOOPBACK_DELAY, partial(self.run, self._loop_back, raw)
+                )
             else:
                 network.wire.send_tx(self.host.name, packet)
 
     def _loop_back(self, raw: bytes) -> None:
         if self.alive:
             self.aio.receive(raw, "lo", self.host.network.clock.now, csum_ok=True)
-            self.aio.settle()
+            self.settle()
 
     def _route(self, ip: int) -> Path | None:
         """One wire joins everybody, so that every address is on it."""
@@ -180,7 +227,7 @@ class Host:
 
     def _reap(self, boot: Boot, rounds: int) -> None:
         """Cancel until nothing is left: a `finally` that waits has nothing to wait for any more."""
-        left = [task for task in tuple(boot.tasks) if not task.done()]
+        left = self.network.loop.tasks(boot)
         for task in left:
             task.cancel(f"host {self.name} crashed")
             if rounds >= REAP_ROUNDS:

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from juneau.netstack.types import SECOND, Micros
 from juneau.testing.clock import Timer, VirtualClock
@@ -56,7 +55,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-6
         self._order = Random(f"{seed}/order")
         self._serial = 0
-        self._tasks: WeakKeyDictionary[asyncio.Task[Any], Boot | None] = WeakKeyDictionary()
+        self._tasks: dict[asyncio.Task[Any], Boot | None] = {}
+        self._tasks_limit = 256
         self._task_number = 0
         self._turns = 0
         self._instant: Micros = -1
@@ -172,16 +172,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._instant_turns = 0
             raise Livelock(self.parked(), self.time(), TURNS_PER_INSTANT)
 
-    def tasks(self) -> list[asyncio.Task[Any]]:
-        """Those that are alive, oldest first."""
-        return list(self._tasks)
+    def tasks(self, boot: Boot | None = None) -> list[asyncio.Task[Any]]:
+        """Those that are not done, of one host or all, oldest first."""
+        return [t for t, whose in self._tasks.items() if not t.done() and boot in (None, whose)]
 
     def parked(self) -> list[str]:
         """A line for each task that is not done, oldest first."""
-        lines = []
-        for task, boot in tuple(self._tasks.items()):
-            if not task.done():
-                lines.append(describe(task, "no host" if boot is None else boot.host.name))
+        lines = [
+            describe(task, "no host" if boot is None else boot.host.name)
+            for task, boot in self._tasks.items()
+            if not task.done()
+        ]
         return lines + self.parked_threads()
 
     # Tasks
@@ -213,11 +214,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task  # type: ignore[no-any-return]
 
     def adopt(self, task: asyncio.Task[Any], context: contextvars.Context | None) -> None:
-        """Note whose task this is."""
-        boot = CURRENT_BOOT.get() if context is None else context.get(CURRENT_BOOT)
-        self._tasks[task] = boot
-        if boot is not None:
-            boot.tasks[task] = None
+        """Note whose task this is, and keep it: a task that only its own future knows would otherwise
+        vanish when the garbage collector comes by, and the host with it.
+        """
+        self._tasks[task] = CURRENT_BOOT.get() if context is None else context.get(CURRENT_BOOT)
+        if len(self._tasks) > self._tasks_limit:
+            self._tasks = {task: boot for task, boot in self._tasks.items() if not task.done()}
+            self._tasks_limit = 256 + 2 * len(self._tasks)
 
     # What BaseEventLoop expects of a loop
 

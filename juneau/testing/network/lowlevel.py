@@ -48,12 +48,17 @@ class SocketLoop(VirtualLoop):
         watched[sock.number] = sock, asyncio.Handle(callback, args, self, None)
 
     def _remove(self, watched: Watched, fd: Any) -> bool:
-        number = fd if isinstance(fd, int) else socket_of(fd).number
+        number = fd if isinstance(fd, int) else fd.number if isinstance(fd, SimSocket) else fd.fileno()
         entry = watched.pop(number, None)
         if entry is None:
             return False
         entry[1].cancel()
         return True
+
+    def close(self) -> None:
+        super().close()
+        self._readers.clear()
+        self._writers.clear()
 
     def _poll(self) -> None:
         for sock, handle in self._readers.values():
@@ -66,30 +71,30 @@ class SocketLoop(VirtualLoop):
     # Calls
 
     async def sock_recv(self, sock: Any, n: int) -> bytes:
-        return await self._when_ready(sock, sock.recv, n)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, sock.can_read, sock.recv, n)  # type: ignore[no-any-return]
 
     async def sock_recv_into(self, sock: Any, buf: Any) -> int:
-        return await self._when_ready(sock, sock.recv_into, buf)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, sock.can_read, sock.recv_into, buf)  # type: ignore[no-any-return]
 
     async def sock_recvfrom(self, sock: Any, bufsize: int) -> Any:
-        return await self._when_ready(sock, sock.recvfrom, bufsize)
+        return await self._when_ready(sock, sock.can_read, sock.recvfrom, bufsize)
 
     async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: int = 0) -> Any:
         if nbytes > len(buf):
             raise ValueError("nbytes is greater than buffer size")
-        return await self._when_ready(sock, sock.recvfrom_into, buf, nbytes or len(buf))
+        return await self._when_ready(sock, sock.can_read, sock.recvfrom_into, buf, nbytes or len(buf))
 
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         view = memoryview(data).cast("B")
         sent = 0
         while sent < len(view):
-            sent += await self._when_ready(sock, sock.send, view[sent:])
+            sent += await self._when_ready(sock, sock.can_write, sock.send, view[sent:])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> int:
-        return await self._when_ready(sock, sock.sendto, data, address)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, sock.can_write, sock.sendto, data, address)  # type: ignore[no-any-return]
 
     async def sock_accept(self, sock: Any) -> Any:
-        conn, address = await self._when_ready(sock, sock.accept)
+        conn, address = await self._when_ready(sock, sock.can_read, sock.accept)
         conn.setblocking(False)
         return conn, address
 
@@ -100,8 +105,7 @@ class SocketLoop(VirtualLoop):
             return
         except BlockingIOError:
             pass
-        while not sock.settled():
-            await self._change(sock)
+        await self._until(sock, sock.settled)
         error = sock.take_error()
         if error:
             raise os_error(error, f"Connect call failed {address}")
@@ -127,20 +131,24 @@ class SocketLoop(VirtualLoop):
             file.seek(offset + sent)
         return sent
 
-    async def _when_ready(self, sock: Any, call: Callable[..., Any], *args: Any) -> Any:
+    async def _when_ready(
+        self, sock: Any, ready: Callable[[], bool], call: Callable[..., Any], *args: Any
+    ) -> Any:
         self._check_sock(sock)
         while True:
             try:
                 return call(*args)
             except BlockingIOError:
-                await self._change(sock)
+                await self._until(sock, ready)
 
-    async def _change(self, sock: SimSocket) -> None:
-        """Wait until anything happens to the socket."""
-        changed = self.create_future()
-        sock.watch(partial(wake, changed))
-        sock.can_write()  # ask the stack to tell
-        await changed
+    async def _until(self, sock: SimSocket, ready: Callable[[], bool]) -> None:
+        """Wait, at least for a turn of the loop."""
+        if ready():
+            await asyncio.sleep(0)
+        while not ready():
+            changed = self.create_future()
+            sock.watch(partial(wake, changed))
+            await changed
 
     def _check_sock(self, sock: Any) -> None:
         if not isinstance(sock, SimSocket):

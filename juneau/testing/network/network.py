@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from juneau.netstack.limits import Limits
-from juneau.netstack.stack import TcpOptions
+from juneau.netstack.tcp import TcpOptions
 from juneau.netstack.types import MILLISECOND, SECOND, Link, Micros, Misuse, parse_ip
 from juneau.testing.clock import VirtualClock
 from juneau.testing.network.calls import NetworkLoop
@@ -22,11 +22,13 @@ from juneau.testing.network.host import Host
 from juneau.testing.network.loop import CURRENT_BOOT
 from juneau.testing.network.names import Names
 from juneau.testing.network.threads import Threads
-from juneau.testing.wire import PERFECT, Impairment, SimulatedWire
+from juneau.testing.wire import Impairment, SimulatedWire
 
 T = TypeVar("T")
 Hosts = Host | Iterable[Host]
 
+LAN: Final = Impairment(delay=50)
+"""What lies between hosts that were never linked: 50 µs, nothing lost."""
 UNWIND: Final = 30 * SECOND
 """Virtual time that tasks left over at the end of a run get for their `finally`."""
 
@@ -49,7 +51,7 @@ class Network:
         self.seed, self.limits, self.tcp = seed, limits, tcp
         self.link_type = Link(mtu=mtu)
         self.clock = VirtualClock()
-        self.wire = SimulatedWire(self.clock, seed=seed)
+        self.wire = SimulatedWire(self.clock, seed=seed, impairment=LAN)
         self.names = Names()
         self.hosts: dict[str, Host] = {}
         self.loop = NetworkLoop(self, self.clock, seed=seed)
@@ -59,6 +61,8 @@ class Network:
         self._capture = Capture(capture) if capture is not None else None
         if self._capture is not None:
             self.wire.log = self._capture.follow(lambda: self.clock.now)
+        self.stalled = False
+        """While the program blocks the loop in a call."""
         self._main: asyncio.Task[Any] | None = None
         self._failure: BaseException | None = None
 
@@ -101,7 +105,7 @@ class Network:
         one_way: bool = False,
     ) -> None:
         """What the way between two hosts (or groups) does to packets; see `Impairment`. Hosts that were
-        never linked reach each other at once and without loss. `bandwidth`: bits a second.
+        never linked have a `LAN` between them. `bandwidth`: bits a second.
         """
         impairment = Impairment(
             loss=loss,
@@ -121,7 +125,7 @@ class Network:
     def partition(self, one: Hosts, other: Hosts, *, one_way: bool = False) -> None:
         """Drop every packet between the two sides until `heal`. `one_way`: from `one` to `other` only."""
         for source, target in _ways(one, other, one_way):
-            link = self._links.get((source, target), PERFECT)
+            link = self._links.get((source, target), LAN)
             self.wire.impair(replace(link, down=True), source=source, target=target)
 
     def heal(self, one: Hosts | None = None, other: Hosts | None = None) -> None:
@@ -174,7 +178,7 @@ class Network:
 
     def _unwind(self) -> None:
         """Cancel the tasks that are left and let them finish, within bounds."""
-        left = [task for task in self.loop.tasks() if not task.done()]
+        left = self.loop.tasks()
         for task in left:
             task.cancel()
         self.loop.deadline = self.clock.now + UNWIND
@@ -185,7 +189,7 @@ class Network:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         except Stuck:
             for task in left:
-                task._log_destroy_pending = False
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End every host without a word and close the loop. Idempotent."""
@@ -216,6 +220,37 @@ class Network:
             self.loop.run_forever()
         finally:
             self.loop.until = None
+
+    @contextlib.contextmanager
+    def stall(self) -> Iterator[Callable[[Micros | None], bool]]:
+        """The loop stands still; the function moves time to the next packet or timer, at most to a
+        deadline, and says whether there was one.
+        """
+        boots = [host.boot for host in self.hosts.values() if host.up]
+        if self.stalled:
+            raise RuntimeError("blocking call within a blocking call")
+        self.stalled = True
+
+        def step(deadline: Micros | None) -> bool:
+            due = [t for boot in boots if boot.alive and (t := boot.kernel_timeout()) is not None]
+            if (packet := self.clock.next_deadline()) is not None:
+                due.append(packet)
+            when = min(due, default=None)
+            if when is None or (deadline is not None and when > deadline):
+                return False
+            self.clock.run_until(max(when, self.clock.now))
+            for boot in boots:
+                if boot.alive and (t := boot.kernel_timeout()) is not None and t <= self.clock.now:
+                    boot.on_kernel_timeout()
+            return True
+
+        try:
+            yield step
+        finally:
+            self.stalled = False
+            for boot in boots:
+                if boot.alive and not self.loop.is_closed():
+                    boot.end_stall()
 
     @contextlib.contextmanager
     def entered(self, on: Host) -> Iterator[None]:

@@ -12,14 +12,14 @@ import socket
 import warnings
 from collections.abc import Callable, Iterable
 from socket import socket as RealSocket
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary, ref
 
 from juneau.netstack.aio import AsyncStack
 from juneau.netstack.aio.errors import close_error, os_error
 from juneau.netstack.aio.sock import Address, address
 from juneau.netstack.types import CloseReason, Endpoint, Misuse, Refused, format_ip
-from juneau.testing.network.host import Boot, current_boot
+from juneau.testing.network.host import LOOPBACK_DELAY, Boot, KernelSide, current_boot
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp import TcpConnection, TcpListener
@@ -36,7 +36,7 @@ _SWITCHES: Final = {
 }
 
 
-class _Callbacks:
+class _Callbacks(KernelSide):
     """What the stack holds of a socket: a socket that its program has dropped is closed."""
 
     def __init__(self, sock: SimSocket) -> None:
@@ -90,6 +90,8 @@ class SimSocket(RealSocket):
         self._error = 0
         self._ended = False
         self._lent = False
+        self._names = [1]  # how many sockets share what is below; shared by them
+        self._named = True
 
     def __repr__(self) -> str:
         state = " [closed]" if self._closed else ""
@@ -298,6 +300,7 @@ class SimSocket(RealSocket):
         for name in _STATE:
             setattr(self, name, getattr(other, name))
         held = self._conn or self._listener or self._udp
+        self._names[0] += 1
         other.detach()
         if held is not None:
             held.user = self._callbacks
@@ -499,6 +502,9 @@ class SimSocket(RealSocket):
         self.on_change()
 
     def _real_close(self, _ss: object = RealSocket) -> None:
+        if self._drop_name():
+            self._conn = self._listener = self._udp = None
+            return
         now = self._boot.aio.clock()
         if self._conn is not None and not self._lent:
             self._conn.user = None
@@ -517,6 +523,13 @@ class SimSocket(RealSocket):
         self._settle()
         self.on_change()
 
+    def _drop_name(self) -> bool:
+        """Whether others share the connection still."""
+        if self._named:
+            self._named = False
+            self._names[0] -= 1
+        return self._names[0] > 0
+
     def __del__(self) -> None:
         if not getattr(self, "_closed", True) and not self._lent:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
@@ -527,12 +540,18 @@ class SimSocket(RealSocket):
         return isinstance(linger, bytes) and linger[:1] == b"\1" and not any(linger[4:8])
 
     def detach(self) -> int:
+        self._drop_name()
         self._conn = self._listener = self._udp = None
         self._closed = True
         return -1
 
-    def dup(self) -> NoReturn:
-        raise os_error(errno.EOPNOTSUPP, "dup: no kernel object is behind this socket")
+    def dup(self) -> SimSocket:
+        """Another name for the same connection, which ends with the last of them."""
+        twin = self._boot.run(SimSocket)
+        for name in _STATE:
+            setattr(twin, name, getattr(self, name))
+        self._names[0] += 1
+        return twin
 
     def _check_open(self) -> None:
         if self._closed:
@@ -545,7 +564,7 @@ class SimSocket(RealSocket):
     def _settle(self) -> None:
         """The stack has something to send, unless all is over; a kernel would send it now."""
         if self._boot.alive and not self._boot.aio.loop.is_closed():
-            self._boot.run(self._boot.aio.settle)
+            self._boot.run(self._boot.settle)
 
     @property
     def _stack(self) -> Any:
@@ -563,6 +582,7 @@ _STATE: Final = (
     "_kind",
     "_listener",
     "_local",
+    "_names",
     "_options",
     "_peeked",
     "_remote",
@@ -598,8 +618,8 @@ def socketpair(family: int = -1, type: int = -1, proto: int = -1) -> tuple[SimSo
     listener.listen(1)
     one.settimeout(0)
     one.connect_ex(listener.getsockname())
-    boot.aio.settle()
-    clock.run_until(clock.now)  # the handshake takes no time on loopback
+    boot.settle()
+    clock.run_until(clock.now + 3 * LOOPBACK_DELAY)  # the handshake
     listener.settimeout(0)
     other, _ = listener.accept()
     listener.close()

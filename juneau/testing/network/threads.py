@@ -132,23 +132,20 @@ class Threads:
     def block(self, ready: Callable[[], bool], timeout: float | None, what: str = "") -> bool:
         """Wait until `ready()`; False after `timeout` virtual seconds.
 
-        On a thread: others go on meanwhile. With the loop at rest: runs it. Inside the loop:
-        RuntimeError, since what is waited for could never come.
+        On a thread: others go on meanwhile. With the loop at rest: runs it. Inside the loop: stalls it;
+        packets, the stacks' timers and threads go on, and RuntimeError if that cannot help.
         """
         if ready():
             return True
         fiber: _Fiber | None = getattr(_here, "fiber", None)
         loop = self._network.loop
-        if fiber is None and loop.is_running():
-            raise RuntimeError(
-                f"blocking wait for {what or 'the network'} in the loop's own thread: nothing could ever"
-                " arrive (await it, or use asyncio.to_thread)"
-            )
         clock = self._network.clock
         deadline = None if timeout is None else clock.now + max(1, round(timeout * SECOND))
         alarm: Timer | None = None if deadline is None else clock.call_at(deadline, lambda: None)
         try:
-            if fiber is None:
+            if fiber is None and (loop.is_running() or loop.is_closed()):
+                self._stall(ready, deadline)
+            elif fiber is None:
                 self._network.drive(lambda: ready() or (deadline is not None and clock.now >= deadline))
             else:
                 fiber.ready, fiber.deadline, fiber.waits_for = ready, deadline, what
@@ -158,7 +155,21 @@ class Threads:
         finally:
             if alarm is not None:
                 alarm.cancel()
+        if deadline is None and fiber is None and not ready():
+            raise RuntimeError(
+                f"blocking wait for {what or 'the network'} in the loop's own thread: nothing can arrive any"
+                " more before the loop turns (await it, or use asyncio.to_thread)"
+            )
         return ready()
+
+    def _stall(self, ready: Callable[[], bool], deadline: Micros | None) -> None:
+        """Let all but the loop go on."""
+        with self._network.stall() as step:
+            while not ready():
+                if self.run_ready():
+                    continue
+                if not step(deadline):
+                    break
 
     def join(self, thread: threading.Thread, timeout: float | None) -> bool:
         """Wait for one of ours; False: it is not ours."""

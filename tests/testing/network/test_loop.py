@@ -1,5 +1,7 @@
 """The loop alone: virtual time, order, and ends that are findings."""
 
+# ruff: noqa: ASYNC110, ASYNC251, RUF006
+
 from __future__ import annotations
 
 import asyncio
