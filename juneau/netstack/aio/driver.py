@@ -104,7 +104,7 @@ class Driver:
         try:
             while batch := stack.take_events():
                 for event in batch:
-                    _deliver(event)
+                    deliver(event)
             packets = stack.take_packets(now, self._burst)
             if packets:
                 self._send(packets)
@@ -190,7 +190,7 @@ class Driver:
             self._timer = None
 
 
-def _deliver(event: Any) -> None:
+def deliver(event: Any) -> None:
     """Tell whom the application put behind the connection, listener or socket, if it still holds it."""
     kind = type(event)
     if kind is Accepted:

@@ -45,6 +45,7 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
 
     takes_views: Final = True
     # asyncio's, unknown to typeshed
+    _client_connected_cb: object
     _loop: asyncio.AbstractEventLoop
     _stream_reader: asyncio.StreamReader | None
 
@@ -60,6 +61,7 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
 
     def _connected(self, reader: asyncio.StreamReader, plain: asyncio.StreamWriter) -> None:
         assert self._handler is not None
+        self._client_connected_cb = None  # this bound method: a cycle
         writer = StreamWriter(plain.transport, self, reader, self._loop)
         result = self._handler(reader, writer)
         if asyncio.iscoroutine(result):

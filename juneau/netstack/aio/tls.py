@@ -28,7 +28,7 @@ def server_protocol(
     """What to put behind an accepted connection. Nobody waits for the handshake: it succeeds or the
     connection goes.
     """
-    return _ssl_protocol(loop, protocol, context, None, timeouts, server_side=True)
+    return ssl_protocol(loop, protocol, context, None, timeouts, server_side=True)
 
 
 def client_protocol(
@@ -40,10 +40,10 @@ def client_protocol(
     server_hostname: str | None,
 ) -> SSLProtocol:
     """`context` None: the default one. `waiter` learns how the handshake went."""
-    return _ssl_protocol(loop, protocol, context, waiter, timeouts, server_hostname=server_hostname)
+    return ssl_protocol(loop, protocol, context, waiter, timeouts, server_hostname=server_hostname)
 
 
-def _ssl_protocol(
+def ssl_protocol(
     loop: asyncio.AbstractEventLoop,
     protocol: asyncio.BaseProtocol,
     context: SSLContext | None,
@@ -83,7 +83,7 @@ async def start_tls(
         raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {context!r}")
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
-    tls = _ssl_protocol(
+    tls = ssl_protocol(
         loop,
         protocol,
         context,

@@ -6,8 +6,9 @@ import asyncio
 import errno
 import random
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from juneau.netstack.aio import AsyncStack, monotonic_us
 from juneau.netstack.limits import Limits
@@ -135,6 +136,13 @@ class KernelWorld:
 
 
 World = JuneauWorld | KernelWorld
+
+
+class Tls(NamedTuple):
+    """Contexts for service.test; the client trusts nobody else."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
 
 
 def addr_of(server: Any) -> tuple[str, int]:

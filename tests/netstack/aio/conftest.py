@@ -9,11 +9,11 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import uvloop
-from aio_world import JuneauWorld, KernelWorld, Pair, World
+from aio_world import JuneauWorld, KernelWorld, Pair, Tls, World
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -50,11 +50,6 @@ async def errors() -> AsyncIterator[list[dict[str, Any]]]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     yield errors
     assert not errors
-
-
-class Tls(NamedTuple):
-    server: ssl.SSLContext
-    client: ssl.SSLContext
 
 
 @pytest.fixture(scope="session")

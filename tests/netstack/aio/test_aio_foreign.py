@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio_world import SERVER, Pair
+from aio_world import SERVER, Pair, Tls
 from aiohttp import web
-from conftest import Tls
 
 
 async def hello(request: web.Request) -> web.Response:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
+import weakref
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -210,6 +213,52 @@ async def test_abort_is_a_reset(pair: Pair) -> None:
         await within(reader.read(10))
     assert is_reset(caught.value)
     server.close()
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_our_own_end_wakes_a_parked_reader(world: World, how: str) -> None:
+    async def handle(reader: Reader, writer: Writer) -> None:
+        with suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+
+    server = await world.start_server(handle)
+    reader, writer = await world.open_connection(addr_of(server))
+    parked = asyncio.create_task(reader.read(1))
+    await asyncio.sleep(0.01)
+    getattr(writer.transport, how)()
+    assert await within(parked) == b""
+    await within(writer.wait_closed())
+    server.close()
+
+
+async def test_nothing_is_left_for_the_garbage_collector(pair: Pair) -> None:
+    """Transports and protocols go with their last reference: memory stays flat between collections."""
+    seen: list[weakref.ref[Any]] = []
+
+    async def handle(reader: Reader, writer: Writer) -> None:
+        seen.extend(
+            (weakref.ref(writer.transport), weakref.ref(writer.transport.get_protocol()), weakref.ref(writer))
+        )
+        writer.write(await reader.read(1))
+        writer.close()
+
+    server = await pair.server.start_server(handle, port=80)
+    gc.disable()
+    try:
+        reader, writer = await pair.client.open_connection("10.0.0.1", 80)
+        seen.append(weakref.ref(writer.transport))
+        writer.write(b"x")
+        assert await within(reader.read()) == b"x"
+        writer.close()
+        await within(writer.wait_closed())
+        server.close()
+        await within(server.wait_closed())
+        del reader, writer
+        await asyncio.sleep(0.01)
+        assert [ref() for ref in seen] == [None] * 4
+    finally:
+        gc.enable()
 
 
 async def test_cancelled_read_leaves_the_stream_usable(world: World) -> None:

@@ -7,8 +7,7 @@ import ssl
 from typing import Any
 
 import pytest
-from aio_world import World, addr_of
-from conftest import Tls
+from aio_world import Tls, World, addr_of
 
 from juneau.netstack.aio import start_tls
 
