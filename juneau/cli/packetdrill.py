@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 def packetdrill(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Scripts, or folders of *.pkt files.")],
     profile: Annotated[
-        Literal["linux", "freebsd"], typer.Option(help="Whose habits the scripts expect.")
+        Literal["linux", "freebsd", "juneau"], typer.Option(help="Whose habits the scripts expect.")
     ] = "linux",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="True in #ifdef.")] = None,
     tolerance: Annotated[

@@ -84,7 +84,10 @@ FREEBSD: Final = Profile(
     rcvbuf_in_segments=True,
 )
 
-PROFILES: Final = {profile.name: profile for profile in (LINUX, FREEBSD)}
+JUNEAU: Final = Profile("juneau", symbols=frozenset({"juneau"}), recvspace=1 << 20)
+"""The stack as it is."""
+
+PROFILES: Final = {profile.name: profile for profile in (LINUX, FREEBSD, JUNEAU)}
 
 
 # --- sysctl ---
