@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from juneau.netstack.aio import Server, start_tls
 from juneau.netstack.aio.tls import TlsTimeouts
-from juneau.netstack.types import format_ip
+from juneau.netstack.types import format_ip, parse_ip
 from juneau.testing.clock import VirtualClock
-from juneau.testing.network import sockets
+from juneau.testing.network import claims
 from juneau.testing.network.adopt import adopt_connection
 from juneau.testing.network.host import current_boot
 from juneau.testing.network.lowlevel import SocketLoop
@@ -73,14 +73,14 @@ class NetworkLoop(SocketLoop):
         if sock is not None:
             if host is not None or port is not None:
                 raise ValueError("host/port and sock can not be specified at the same time")
-            endpoint = sockets.claim_listener(sock)
+            endpoint = claims.claim_listener(sock)
             hosts, port = [format_ip(endpoint.ip)], endpoint.port
         elif host is None and port is None:
             raise ValueError("Neither host/port nor sock were specified")
         else:
             hosts = self._local(host, family, flags)
         if not port and (len(hosts) > 1 or not start_serving):
-            port = sockets.free_port(boot)
+            port = boot.free_port()
         return await boot.aio.create_server(
             protocol_factory,
             hosts,
@@ -136,7 +136,7 @@ class NetworkLoop(SocketLoop):
         if sock is not None:
             if host is not None or port is not None:
                 raise ValueError("host/port and sock can not be specified at the same time")
-            conn, aio = sockets.claim_connection(sock)
+            conn, aio = claims.claim_connection(sock)
             return await adopt_connection(
                 aio, conn, protocol_factory, ssl=ssl, server_hostname=server_hostname, timeouts=timeouts
             )
@@ -171,7 +171,7 @@ class NetworkLoop(SocketLoop):
     ) -> tuple[Any, Any]:
         boot = current_boot()
         ip = remote[0] if remote[0] != "0.0.0.0" else "127.0.0.1"
-        local = (sockets.source(boot, ip), 0)
+        local = (format_ip(boot.source(parse_ip(ip))), 0)
         if local_addr is not None:
             info = self.network.names.getaddrinfo(*local_addr, family, socket.SOCK_STREAM, 0, 0)[0]
             local = info[4]
@@ -198,7 +198,7 @@ class NetworkLoop(SocketLoop):
         _only_with(
             ssl, ssl_handshake_timeout=ssl_handshake_timeout, ssl_shutdown_timeout=ssl_shutdown_timeout
         )
-        conn, aio = sockets.claim_connection(sock)
+        conn, aio = claims.claim_connection(sock)
         timeouts = TlsTimeouts(ssl_handshake_timeout, ssl_shutdown_timeout)
         return await adopt_connection(
             aio, conn, protocol_factory, ssl=ssl, server_side=True, timeouts=timeouts
@@ -247,7 +247,7 @@ class NetworkLoop(SocketLoop):
         if sock is not None:
             if any((local_addr, remote_addr, family, proto, flags, reuse_port, allow_broadcast)):
                 raise ValueError("socket modifier keyword arguments can not be used when sock is specified")
-            local_addr, remote_addr = sockets.claim_datagram(sock)
+            local_addr, remote_addr = claims.claim_datagram(sock)
         elif not (family or local_addr or remote_addr):
             raise ValueError("unexpected address family")
         names = self.network.names
@@ -259,7 +259,7 @@ class NetworkLoop(SocketLoop):
         )
         boot = current_boot()
         if remote is not None and (local is None or local[0] == "0.0.0.0"):
-            local = (sockets.source(boot, remote[0]), 0 if local is None else local[1])
+            local = (format_ip(boot.source(parse_ip(remote[0]))), 0 if local is None else local[1])
         return await boot.aio.create_datagram_endpoint(protocol_factory, local, remote)
 
     # Threads

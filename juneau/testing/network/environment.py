@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from juneau.netstack.types import SECOND, format_ip
 from juneau.testing.network.capture import EPOCH
+from juneau.testing.network.claims import socketpair
 from juneau.testing.network.host import current_boot
 from juneau.testing.network.readiness import SimSelector, sim_select
-from juneau.testing.network.sockets import SimSocket, socketpair
+from juneau.testing.network.sockets import SimSocket
 from juneau.testing.network.threads import REAL_JOIN, REAL_START
 from juneau.testing.network.tls import wrap_socket
 

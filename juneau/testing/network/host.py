@@ -26,6 +26,7 @@ T = TypeVar("T")
 LOOPBACK_IP: Final = 0x7F000001
 LOOPBACK_DELAY: Final[Micros] = 10
 """As a kernel's: an answer never comes within the instant of its question."""
+FIRST_EPHEMERAL: Final = 49_152
 KERNEL_BURST: Final = 1024
 """Packets a host sends at once while its program blocks."""
 REAP_ROUNDS: Final = 100
@@ -78,6 +79,15 @@ class Boot:
     def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call as code of this host."""
         return self.context.copy().run(call, *args, **kwargs)
+
+    def source(self, remote_ip: int) -> int:
+        """The address that goes with packets to `remote_ip`."""
+        return remote_ip if remote_ip in self.aio.stack.addresses else self.host.ips[0]
+
+    def free_port(self) -> int:
+        """An ephemeral port that no socket here has bound."""
+        free = [FIRST_EPHEMERAL + self.random.randrange(65_536 - FIRST_EPHEMERAL) for _ in range(64)]
+        return next(port for port in free if port not in self.bound_ports)
 
     def receive(self, packet: bytes, source: str, vouched: bool) -> None:
         """A packet from the wire."""

@@ -15,11 +15,10 @@ from socket import socket as RealSocket
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary, ref
 
-from juneau.netstack.aio import AsyncStack
 from juneau.netstack.aio.errors import close_error, os_error
 from juneau.netstack.aio.sock import Address, address
 from juneau.netstack.types import CloseReason, Endpoint, Misuse, Refused, format_ip
-from juneau.testing.network.host import LOOPBACK_DELAY, Boot, KernelSide, current_boot
+from juneau.testing.network.host import Boot, KernelSide, current_boot
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp import TcpConnection, TcpListener
@@ -187,7 +186,7 @@ class SimSocket(RealSocket):
             return
         if port and port in self._boot.bound_ports and not self._options.get(_REUSE):
             raise os_error(errno.EADDRINUSE, f"bind {format_ip(ip)}:{port}")
-        self._local = Endpoint(ip, port or free_port(self._boot))
+        self._local = Endpoint(ip, port or self._boot.free_port())
         self._boot.bound_ports.add(self._local.port)
 
     def _bind_udp(self, local: Endpoint) -> None:
@@ -590,86 +589,3 @@ _STATE: Final = (
     "_udp",
 )
 _REUSE: Final = (socket.SOL_SOCKET, socket.SO_REUSEPORT)
-
-
-def source(boot: Boot, remote: str) -> str:
-    """The address that a connection to `remote` comes from."""
-    ip = boot.host.network.names.resolve(remote)[0]
-    return format_ip(ip if ip in boot.aio.stack.addresses else boot.host.ips[0])
-
-
-def free_port(boot: Boot) -> int:
-    """An ephemeral port that nothing on the host has bound."""
-    for _ in range(1000):
-        port = FIRST_EPHEMERAL + boot.random.randrange(65_536 - FIRST_EPHEMERAL)
-        if port not in boot.bound_ports:
-            return port
-    raise os_error(errno.EADDRINUSE, f"host {boot.host.name}: no free port")
-
-
-def socketpair(family: int = -1, type: int = -1, proto: int = -1) -> tuple[SimSocket, SimSocket]:
-    """Two connected TCP sockets of this host, at once."""
-    if type not in (-1, socket.SOCK_STREAM):
-        raise os_error(errno.EAFNOSUPPORT, "socketpair: streams only")
-    boot = current_boot()
-    clock = boot.host.network.clock
-    listener, one = SimSocket(), SimSocket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
-    one.settimeout(0)
-    one.connect_ex(listener.getsockname())
-    boot.settle()
-    clock.run_until(clock.now + 3 * LOOPBACK_DELAY)  # the handshake
-    listener.settimeout(0)
-    other, _ = listener.accept()
-    listener.close()
-    one.settimeout(None)
-    return one, other
-
-
-# What the loop takes over from sockets
-
-
-def claim_listener(sock: Any) -> Endpoint:
-    """The address of a bound socket, which stops to listen by itself."""
-    _check(sock, socket.SOCK_STREAM)
-    if sock._local is None:
-        raise os_error(errno.EINVAL, "create_server: the socket is not bound")
-    if sock._listener is not None:
-        sock._listener.close(sock._boot.aio.clock())
-        sock._listener = None
-    endpoint: Endpoint = sock._local
-    return endpoint
-
-
-def claim_connection(sock: Any) -> tuple[TcpConnection, AsyncStack]:
-    """The connection of a connected socket, which is its own no more."""
-    _check(sock, socket.SOCK_STREAM)
-    conn: TcpConnection | None = sock._conn
-    if conn is None or not sock._connected:
-        raise os_error(errno.ENOTCONN, "the socket is not connected")
-    if sock._lent:
-        raise os_error(errno.EBUSY, f"{sock!r} has a transport already")
-    sock.lend()
-    return conn, sock._boot.aio
-
-
-def claim_datagram(sock: Any) -> tuple[Address | None, Address | None]:
-    """Where a UDP socket was bound and connected; it is closed."""
-    _check(sock, socket.SOCK_DGRAM)
-    local, remote = sock._local, sock._remote
-    sock.close()
-    return (None if local is None else address(local)), (None if remote is None else address(remote))
-
-
-def _check(sock: Any, kind: socket.SocketKind) -> None:
-    if not isinstance(sock, SimSocket):
-        raise ValueError(
-            f"{sock!r} is no socket of this network (make it by socket.socket while the network runs)"
-        )
-    if sock._kind is not kind:
-        raise ValueError(
-            f"A {'Stream' if kind is socket.SOCK_STREAM else 'Datagram'} Socket was expected, got {sock!r}"
-        )
-    if sock._closed:
-        raise os_error(errno.EBADF)
