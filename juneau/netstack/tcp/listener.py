@@ -255,7 +255,8 @@ def graduate(
     snd, rcv = conn.snd, conn.rcv
     snd.una = snd.nxt = hs.iss + 1
     rcv.adv = rcv.nxt + (rcv.buf if layer.options.judge_by_buffer else layer.syn_window(hs))
-    rcv.ts_recent, rcv.ts_recent_at = hs.ts_recent, now
+    in_order = seg.ts_val >= 0 and not (seg.seq - rcv.nxt) & _MASK  # RFC 7323 4.3
+    rcv.ts_recent, rcv.ts_recent_at = seg.ts_val if in_order else hs.ts_recent, now
     if sent_at >= 0:
         snd.rtt.sample(now - sent_at, now)
     snd.wnd = snd.max_wnd = seg.window << hs.snd_wscale
