@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from juneau.app.capture import Captures
 from juneau.model.cluster import Subnet
 from juneau.model.ids import Protocol, TenantId
 
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from juneau.app.node import Node
     from juneau.netstack.tcp.info import TcpInfo
 
+_SHUTDOWN_S: Final = 2.0
+"""What a reader of a capture has to take what is left."""
+
 
 class ControlApi:
     def __init__(self, lab: Lab) -> None:
         assert lab.node is not None
         self._lab, self._node = lab, lab.node
+        self._captures = Captures(lab)
         self._runner: web.AppRunner | None = None
         self._metrics = CollectorRegistry()
         self._node.registry.metrics.export(self._metrics)
@@ -36,7 +41,11 @@ class ControlApi:
         app = web.Application()
         app.add_routes([web.get(f"/v1/{name}", _json(answer)) for name, answer in self._answers().items()])
         app.router.add_get("/metrics", self._metrics_text)
-        self._runner = web.AppRunner(app, access_log=None)
+        app.router.add_get("/v1/capture", self._captures.stream)
+        app.router.add_delete("/v1/capture/{key}", self._captures.end)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S
+        )
         await self._runner.setup()
         old = os.umask(0o177)
         try:
@@ -45,6 +54,7 @@ class ControlApi:
             os.umask(old)
 
     async def stop(self) -> None:
+        self._captures.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -33,6 +33,8 @@ class Node:
         self.plane = plane
         self.registry = Registry(plane, self.stack)
         self.host = ServiceHost(self.registry, services)
+        self.on_stack: Callable[[AsyncStack], None] = lambda stack: None
+        """Told of each new stack."""
         self._stacks: dict[int, AsyncStack] = {}
         self._known: frozenset[int] = frozenset()
         self._lock = asyncio.Lock()
@@ -70,6 +72,7 @@ class Node:
         found = self._stacks.get(vpc_id)
         if found is None:
             found = self._stacks[vpc_id] = self._new_stack(vpc_id)
+            self.on_stack(found)
         return found
 
     def stacks(self) -> Iterator[tuple[int, AsyncStack]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from juneau.cli import doctor, inspect, lab, packetdrill, serve
+from juneau.cli import capture, doctor, inspect, lab, packetdrill, serve
 
 app = typer.Typer(
     name="juneau",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.add_typer(lab.app, name="lab")
 serve.register(app)
 inspect.register(app)
+capture.register(app)
 doctor.register(app)
 packetdrill.register(app)
 
