@@ -26,8 +26,11 @@ class Assembler:
     def __bool__(self) -> bool:
         return self.size > 0
 
-    def insert(self, start: int, data: memoryview) -> tuple[int, int] | None:
-        """Keep what is new of `data`; return the first part that was here already, for DSACK."""
+    def insert(self, start: int, data: memoryview, nxt: int) -> tuple[int, int] | None:
+        """Keep what is new of `data`; return the first part that was here already, for DSACK.
+
+        What starts at `nxt` is kept whatever the limit: it is what the others wait for.
+        """
         end = start + len(data)
         duplicate: tuple[int, int] | None = None
         index = bisect_right(self._starts, start) - 1
@@ -40,17 +43,17 @@ class Assembler:
             index += 1
             gap_end = min(self._starts[index], end) if index < len(self._starts) else end
             if gap_end > at:
-                index = self._fill(index, at, data[at - start : gap_end - start])
+                index = self._fill(index, at, data[at - start : gap_end - start], nxt)
                 at = gap_end
         self._note(start)
         return duplicate
 
-    def _fill(self, index: int, start: int, data: memoryview) -> int:
+    def _fill(self, index: int, start: int, data: memoryview, nxt: int) -> int:
         """Put a gap's bytes before range `index`; return the index of the range that has them now."""
         end = start + len(data)
         left = index > 0 and self._ends[index - 1] == start
         right = index < len(self._starts) and self._starts[index] == end
-        if not left and not right and len(self._starts) >= self._max_ranges:
+        if not left and not right and len(self._starts) >= self._max_ranges and start != nxt:
             return index - 1  # dropped, and so never acknowledged or reported
         self.size += len(data)
         if left:

@@ -96,6 +96,8 @@ class Receiver:
         if field > 65_535:
             field = 65_535
         elif field < 0:
+            field = 0  # a FIN was taken beyond the edge
+        elif field < 0:
             field = 0  # a FIN fits a closed window
         right = edge if self._by_buffer else nxt + (field << shift)
         if right > adv:
@@ -163,7 +165,7 @@ class Receiver:
         assembler = self.assembler
         if assembler is _EMPTY:
             assembler = self.assembler = Assembler(self._max_ranges)
-        duplicate = assembler.insert(start, data)
+        duplicate = assembler.insert(start, data, self.nxt)
         if duplicate and not self._dsack:
             self._dsack = duplicate
         self.ack_now = True  # at once, for a gap and for what fills one (RFC 5681 4.2)

@@ -141,13 +141,15 @@ class AssemblerMachine(RuleBasedStateMachine):
         if start >= end:
             return
         before = self.covered()
-        duplicate = self.assembler.insert(start, memoryview(STREAM)[start:end])
+        duplicate = self.assembler.insert(start, memoryview(STREAM)[start:end], self.nxt)
         already = set(range(start, end)) & before
         assert (duplicate is not None) == bool(already)
         if duplicate is not None:
             assert set(range(*duplicate)) <= already
         after = self.covered()
         assert before <= after <= before | set(range(start, end))
+        if len(self.assembler.ranges()) < self.RANGES or start == self.nxt:
+            assert self.nxt in after or start != self.nxt
         if len(self.assembler.ranges()) < self.RANGES:
             assert after == before | set(range(start, end))
         if after != before:
@@ -182,8 +184,8 @@ TestAssembler.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 def test_what_came_first_stays():
     assembler = Assembler(8)
-    assembler.insert(10, memoryview(b"AAAA"))
-    assembler.insert(8, memoryview(b"bbbbbbbb"))
+    assembler.insert(10, memoryview(b"AAAA"), 0)
+    assembler.insert(8, memoryview(b"bbbbbbbb"), 0)
     _, chunks = assembler.take(8)
     assert b"".join(chunks.take(99)) == b"bbAAAAbb"
 

@@ -520,3 +520,25 @@ def test_segments_of_every_size_and_flag_raise_nothing():
             header = packets.ipv4(segment)
             host.receive(header, csum_ok=True)
             host.take()
+
+
+def test_a_fin_just_beyond_a_full_window_is_taken(isns):
+    host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=2_000), wscale=0, **isns)
+    peer.inject("FA", 1, 1, bytes(2_000))
+    answer = peer.got()[-1]
+    assert (answer.ack, answer.wnd) == (2_002, 0)
+    conn.send(b"still", host.now)
+    assert peer.one().wnd == 0
+    assert len(read_all(conn)) == 2_000
+    assert conn.at_eof
+
+
+def test_what_fills_the_first_hole_is_taken_however_many_holes_there_are(isns):
+    host, peer, conn = established(faster(NO_TIMESTAMPS, ooo_ranges=2), wscale=7, **isns)
+    for at in (3, 5, 7, 9):
+        peer.inject("A", at, 1, b"x")
+    assert len(conn.rcv.assembler.ranges()) == 2
+    peer.inject("A", 1, 1, b"a")
+    assert peer.got()[-1].ack == 2
+    peer.inject("A", 2, 1, b"a")
+    assert peer.got()[-1].ack == 4
