@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from juneau.netstack.types import CloseReason
+from juneau.netstack.types import CloseReason, Endpoint
+from juneau.netstack.wire.icmp import IcmpErrorKind
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp import TcpConnection, TcpListener
@@ -48,4 +49,12 @@ class DatagramReady(NamedTuple):
     socket: UdpSocket
 
 
-Event: TypeAlias = Accepted | Connected | Readable | Writable | Closed | DatagramReady
+class DatagramError(NamedTuple):
+    """ICMP said that a datagram sent from the socket to `remote` met with `kind`."""
+
+    socket: UdpSocket
+    remote: Endpoint
+    kind: IcmpErrorKind
+
+
+Event: TypeAlias = Accepted | Connected | Readable | Writable | Closed | DatagramReady | DatagramError

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from juneau.netstack.counters import Counters
-from juneau.netstack.events import DatagramReady, Event
+from juneau.netstack.events import DatagramError, DatagramReady, Event
 from juneau.netstack.limits import Limits
 from juneau.netstack.output import Output
 from juneau.netstack.types import Buffer, Endpoint, Link, Malformed, Micros, Misuse, Path, Refused, Rng
@@ -196,6 +196,7 @@ class UdpLayer:
             self._counters.drop("udp.icmp_error_unknown")
             return
         socket.icmp_errors += 1
+        self._events.append(DatagramError(socket, Endpoint(error.dst, error.dst_port), error.kind))
         self._counters.add(f"udp.icmp_{error.kind.value}")
 
     def close(self, socket: UdpSocket) -> None:

@@ -14,6 +14,7 @@ from juneau.netstack.aio.errors import os_error
 from juneau.netstack.aio.sock import Address, StackSocket, address
 from juneau.netstack.aio.transport import LOST_WRITES, BytesLike
 from juneau.netstack.types import Endpoint, Misuse, Path, Refused, parse_ip
+from juneau.netstack.wire.icmp import IcmpErrorKind
 
 if TYPE_CHECKING:
     from juneau.netstack.aio.driver import Driver
@@ -25,6 +26,13 @@ PEERS: Final = 4096
 """Addresses whose path one socket remembers; the one heard from longest ago is forgotten first."""
 READ_BURST: Final = 256
 """Datagrams for one protocol per turn of the loop, about a millisecond of DNS answers."""
+
+
+_HARD_ERRORS: Final = {
+    IcmpErrorKind.PORT: errno.ECONNREFUSED,
+    IcmpErrorKind.PROTOCOL: errno.ENOPROTOOPT,
+    IcmpErrorKind.PROHIBITED: errno.EHOSTUNREACH,
+}
 
 
 class _Peer:
@@ -166,6 +174,12 @@ class UdpTransport(asyncio.DatagramTransport):
             # a kernel transport lets this one reach the loop's handler and stays open
             context = {"message": "protocol.datagram_received() failed", "exception": exc}
             self._driver.loop.call_exception_handler({**context, "transport": self, "protocol": protocol})
+
+    def on_error(self, remote: Endpoint, kind: IcmpErrorKind) -> None:
+        """As Linux without IP_RECVERR: hard errors only, and only for the peer of a connected socket."""
+        code = _HARD_ERRORS.get(kind)
+        if code is not None and self._connected is not None and self._connected.remote == remote:
+            self._report(os_error(code, f"sendto {remote}"))
 
     # Sending
 

@@ -14,7 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from juneau.netstack.aio.errors import os_error
-from juneau.netstack.events import Accepted, Closed, Connected, DatagramReady, Readable, Writable
+from juneau.netstack.events import (
+    Accepted,
+    Closed,
+    Connected,
+    DatagramError,
+    DatagramReady,
+    Readable,
+    Writable,
+)
 from juneau.netstack.types import MILLISECOND, Buffer, Micros, Path, TxPacket
 
 if TYPE_CHECKING:
@@ -195,7 +203,7 @@ def deliver(event: Any) -> None:
     kind = type(event)
     if kind is Accepted:
         user = event.listener.user
-    elif kind is DatagramReady:
+    elif kind is DatagramReady or kind is DatagramError:
         user = event.socket.user
     else:
         user = event.conn.user
@@ -213,3 +221,5 @@ def deliver(event: Any) -> None:
         user.on_closed(event.reason)
     elif kind is Connected:
         user.on_connected()
+    elif kind is DatagramError:
+        user.on_error(event.remote, event.kind)

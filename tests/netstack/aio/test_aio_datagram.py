@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from aio_world import CLIENT, SERVER, Pair, World
+from aio_world import CLIENT, SERVER, Pair, World, until
 
 from juneau.netstack.aio import datagram
 
@@ -74,6 +74,19 @@ async def test_too_large_is_an_error_of_that_datagram(world: World) -> None:
     assert (await server.next())[0] == b"fits"
     assert [getattr(e, "errno", None) for e in client.errors] == [errno.EMSGSIZE]
     transport.close()
+    client_transport.close()
+
+
+async def test_a_closed_port_is_refused(world: World) -> None:
+    transport, _ = await world.bind_udp(Datagrams)
+    addr = transport.get_extra_info("sockname")
+    transport.close()
+    await asyncio.sleep(0.01)
+    client_transport, client = await world.connect_udp(Datagrams, addr)
+    client_transport.sendto(b"anybody?")
+    await asyncio.wait_for(until(lambda: client.errors), 5)
+    assert isinstance(client.errors[0], ConnectionRefusedError)
+    assert not client_transport.is_closing()
     client_transport.close()
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from aio_world import SERVER, Pair, Recorder, World, addr_of, is_uvloop_kernel, until
+from aio_world import SERVER, Pair, Recorder, Tls, World, addr_of, is_uvloop_kernel, until
 
 
 async def within(awaitable: Any, seconds: float = 10) -> Any:
@@ -132,6 +132,28 @@ async def test_failing_connection_made(world: World, errors: list[dict[str, Any]
 
 
 # What only the stack has
+
+
+async def test_close_clients_says_goodbye_in_tls(pair: Pair, tls: Tls) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hi")
+        await wait_for_eof(reader, writer)
+
+    server = await pair.server.start_server(greet, SERVER, 443, ssl=tls.server)
+    reader, writer = await pair.client.open_connection(
+        SERVER, 443, ssl=tls.client, server_hostname="service.test"
+    )
+    assert await within(reader.readexactly(2)) == b"hi"
+    (transport,) = server._transports
+    lost: list[Any] = []
+    tls_protocol: Any = transport.get_protocol()
+    tls_protocol._call_eof_received = lambda: lost.append("close_notify")
+    server.close()
+    server.close_clients()
+    assert await within(reader.read()) == b""
+    writer.close()
+    await within(server.wait_closed())
+    assert lost == ["close_notify"]
 
 
 async def test_failing_factory(pair: Pair, errors: list[dict[str, Any]]) -> None:
