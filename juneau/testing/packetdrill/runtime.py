@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 import traceback
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -33,7 +33,7 @@ from juneau.testing.packetdrill.model import (
     UdpSpec,
     When,
 )
-from juneau.testing.packetdrill.notation import show_tcp
+from juneau.testing.packetdrill.notation import show_tcp, stream
 from juneau.testing.packetdrill.report import Mismatch, Result
 from juneau.testing.packetdrill.sockets import Blocked, Socket, SocketLayer, SysError
 from juneau.testing.packetdrill.symbols import Unsupported
@@ -106,7 +106,7 @@ class Runner:
         self.local = Endpoint(parse_ip(_plain(options.get("local_ip", LOCAL))), 8080)
         self.remote = Endpoint(parse_ip(_plain(options.get("remote_ip", REMOTE))), 8080)
         if "mtu" in options:
-            self.profile = profiles.replace(self.profile, mtu=int(options["mtu"]))
+            self.profile = replace(self.profile, mtu=int(options["mtu"]))
         self.sent: deque[Sent] = deque()
         self.notes: list[str] = []
         self.trace: list[str] = []
@@ -393,7 +393,7 @@ class Runner:
         if not segment.payload or live.local_iss is None:
             return
         offset = (segment.seq - live.local_iss - 1 + (segment.flags & 2) // 2) % 2**32
-        if offset < 2**31 and segment.payload != flow.stream(offset, len(segment.payload)):
+        if offset < 2**31 and segment.payload != stream(offset, len(segment.payload)):
             raise Mismatch(
                 "the payload is not what was written", f"stream from {offset}", segment.payload[:40].hex()
             )
