@@ -277,11 +277,10 @@ class Registry:
         try:
             stack = self._stacks(spec.tenant.vpc_id)
             self._hold_vip(binding, stack)
-            yield (
-                binding,
-                stack,
-                {"tenant": spec.tenant, "service": binding.name, "spec": spec, **(extra or {})},
-            )
+            info = {"tenant": spec.tenant, "service": binding.name, "spec": spec, **(extra or {})}
+            yield binding, stack, info
+            if not binding.active:
+                raise BindError(f"bind {_what(binding)}: unregistered before it was bound")
         except BaseException as error:
             self._events(binding)["bind_errors"] += 1
             self._release(binding)

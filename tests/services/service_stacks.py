@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from service_fakes import FakeMaps, subnet, view
 
+from juneau.model.ids import TenantId
 from juneau.netstack.aio import AsyncStack, monotonic_us
 from juneau.netstack.stack import Stack
 from juneau.netstack.types import Link, TxPacket, parse_ip
 from juneau.services import Registry, ServiceHost, VirtualService
+from juneau.services.metrics import Labels
 
 POD_IP = "10.80.0.10"
 
@@ -81,3 +84,19 @@ class Node:
         for wire in self.wires.values():
             wire.pod.close()
             wire.service.close()
+
+
+@asynccontextmanager
+async def node(*services: VirtualService, **fields: Any) -> AsyncIterator[Node]:
+    offload = fields.pop("offload", False)
+    node = Node(services, offload=offload)
+    try:
+        async with asyncio.timeout(20):
+            await node.up(**fields)
+            yield node
+    finally:
+        await node.close()
+
+
+def count(node: Node, event: str, service: str, tenant: TenantId = TenantId(1, 100)) -> int:  # noqa: B008
+    return node.registry.metrics.snapshot().get(Labels(tenant, service), {}).get(event, 0)

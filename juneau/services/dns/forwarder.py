@@ -99,13 +99,11 @@ class Forwarder:
     async def _try(self, query: Query, server: Upstream, count: Count, *, tcp: bool) -> Reply | None:
         try:
             async with asyncio.timeout(self._settings.server_timeout_s):
-                reply = await self._exchange(query, server, count, tcp=tcp)
+                return await self._exchange(query, server, count, tcp=tcp)
         except (OSError, EOFError, Malformed) as error:  # TimeoutError is an OSError
             count("dns.forward.timeouts" if isinstance(error, TimeoutError) else "dns.forward.errors")
             self._bad_until[server] = self._clock() + PENALTY_S
             return None
-        self._bad_until.pop(server, None)
-        return reply
 
     async def _exchange(self, query: Query, server: Upstream, count: Count, *, tcp: bool) -> Reply:
         reply = await _exchange_udp(query, server, count)

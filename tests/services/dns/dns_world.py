@@ -61,6 +61,7 @@ PODS = [
     pod("alpha", "db-2", "10.80.0.12", labels={"app": "db"}, ready=False),
     pod("alpha", "elsewhere", "10.80.0.13", labels={"app": "db"}, namespace="other"),
     pod("alpha", "sleepy", "10.80.0.14", labels={"app": "sleepy"}, ready=False),
+    pod("beta", "b-0", "10.80.0.98", labels={"app": "db"}, hostname="b-0", subdomain="given-headless"),
     pod("beta", "db-0", "10.80.0.99", labels={"app": "db"}, namespace="default-b"),
     *(pod("alpha", f"big-{n}", f"10.80.1.{n}", labels={"app": "big"}, namespace="many") for n in range(40)),
 ]

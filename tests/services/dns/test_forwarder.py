@@ -358,6 +358,20 @@ async def test_too_many_queries_in_flight_are_servfail_and_other_vpcs_are_served
     assert len(server.asked) == 4
 
 
+async def test_a_burst_is_held_to_the_limit_too():
+    """Datagrams read in one turn all pass the first check; the one that counts is when they are asked."""
+    async with upstream(lambda *_: None) as server:
+        world = World(upstreams=[server.address], in_flight_per_vpc=3, server_timeout_s=0.1, budget_s=0.1)
+        queries = [dns.message.make_query(f"slow{n}.example.com", "A") for n in range(8)]
+        pending = [world.raw(query.to_wire()) for query in queries]
+        answers = await asyncio.gather(*(call() for call in pending))
+        assert {read(*pair).rcode() for pair in zip(queries, answers, strict=True)} == {dns.rcode.SERVFAIL}
+        assert {str(query.question[0].name) for query, _ in server.asked} == {
+            f"slow{n}.example.com." for n in range(3)
+        }
+    assert world.events["dns.forward.too_many"] == 5
+
+
 async def test_no_upstream_is_servfail_and_a_vpc_without_one_is_refused():
     assert World().ask(WWW).rcode() == dns.rcode.SERVFAIL
     async with upstream(www) as server:
@@ -492,6 +506,19 @@ def test_any_bytes_from_upstream_give_a_whole_message_or_malformed(wire, limit, 
     assert len(built) <= limit
     assert built[:2] == b"\0\5"
     assert reply.lifetime(3600, 300) >= 0
+
+
+@pytest.mark.parametrize("spare", [0, 15, 16])
+def test_answers_that_just_fit_are_kept_when_what_follows_does_not(spare):
+    records = [f"{WWW} 3 A 192.0.2.{n}" for n in range(3)]
+    query = dns.message.make_query(WWW, "A", use_edns=0, id=5)
+    reply = parse_reply(reply_to(query, *records, authority=(SOA,)).to_wire(), QUERY)
+    wire = build_from_reply(QUERY, reply, 12 + 21 + 2 * 16 + 11 + spare)
+    response = read(query, wire)
+    assert (len(rows(response.answer)), bool(response.flags & dns.flags.TC)) == (
+        3 if spare == 16 else 2,
+        True,
+    )
 
 
 def test_records_behind_the_opt_are_left_out():

@@ -207,6 +207,7 @@ def test_glue_that_does_not_fit_is_left_out_without_tc():
     assert len(dns.message.from_wire(whole).additional) == 2
     parsed = parse_query(asked)
     answer = world.resolver._look_up(parsed.qname, parsed.qtype, world.resolver._caller(ALPHA))
+    assert len(build_answer(parsed, answer, len(whole))) == len(whole)
     for limit in range(len(whole) - 32, len(whole)):
         cut = dns.message.from_wire(build_answer(parsed, answer, limit))
         assert (len(cut.answer[0]), cut.flags & dns.flags.TC) == (2, 0)

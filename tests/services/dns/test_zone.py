@@ -128,6 +128,8 @@ TABLE = [
     (f"given.default.{SUFFIX}", "A", [f"given.default.{SUFFIX} A 10.96.0.21"]),
     (f"given-to-some.default.{SUFFIX}", "A", NXDOMAIN),
     (f"given-headless.default.{SUFFIX}", "A", NXDOMAIN),  # its Pods' addresses mean nothing here
+    (f"b-0.given-headless.default.{SUFFIX}", "A", NXDOMAIN),
+    ("98.0.80.10.in-addr.arpa.", "PTR", NXDOMAIN),
     # not names of ours: labels, not bytes, decide
     ("d.f.ip6.arpa.", "PTR", NODATA),
     ("1.0.0.0.d.f.ip6.arpa.", "PTR", NXDOMAIN),
@@ -150,6 +152,7 @@ def test_answers(name, rtype, expected):
         (BETA, f"web.default.{SUFFIX}", NXDOMAIN),
         (BETA, f"secret.hidden.{SUFFIX}", [f"secret.hidden.{SUFFIX} A 10.96.0.20"]),
         (BETA, f"hidden.{SUFFIX}", NODATA),
+        (BETA, f"given-headless.default.{SUFFIX}", [f"given-headless.default.{SUFFIX} A 10.80.0.98"]),
         (BETA, f"many.{SUFFIX}", NXDOMAIN),
         (
             BETA,
