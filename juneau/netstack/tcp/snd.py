@@ -46,7 +46,7 @@ class Timer(Enum):
 
 class Sender:
     __slots__ = (
-        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
+        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans", "_undo",
         "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
         "options", "probe_now", "probes", "prr", "push", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
         "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
@@ -102,6 +102,7 @@ class Sender:
         self._tlp_end = 0
         self._tlp_retrans = False
         self._in_retry = False
+        self._undo: tuple[int, int, Micros] | None = None  # cwnd, ssthresh and time of the first timeout
         self._ecn_recover = iss
 
     def establish(self, mss: int, *, sack_ok: bool, syn_lost: bool) -> None:
@@ -279,6 +280,8 @@ class Sender:
         delivered = acked + board.sacked - sacked_before
         if dsack:
             self.rack.on_dsack(self.nxt, self.una)
+        if self._undo is not None and acked > 0:
+            self._judge_timeout(echo, now)
         self._count_duplicates(duplicate, acked)
         self._on_tlp_ack(ack, dsack, duplicate and not sack, now)
         self._leave_recovery(acked, now)
@@ -292,6 +295,9 @@ class Sender:
         """RTT (RFC 6298 section 3, Karn) and RACK's news."""
         sample, resent_at = -1, -1
         for rec in fresh:
+            if rec.retrans and echo > now - rec.at + MILLISECOND:
+                resent_at = max(resent_at, rec.at)
+                continue  # an earlier copy is what arrived (RFC 8985 6.2 step 2)
             self.rack.on_delivered(rec, self.rtt, now)
             if not rec.retrans:
                 sample = now - rec.at
@@ -480,6 +486,7 @@ class Sender:
         """RFC 6298 5.4 to 5.7, RFC 8985 6.3."""
         board, cc = self.board, self.cc
         if not self._in_retry:
+            self._undo = cc.cwnd, cc.ssthresh, now
             cc.on_rto(self.flight, now)
         cc.cwnd = self.mss
         self._in_retry = self.force = True
@@ -497,6 +504,18 @@ class Sender:
             board.mark_lost(rec)
         board.mark_first_lost(self.mss)
         self.arm(now)
+
+    def _judge_timeout(self, echo: Micros, now: Micros) -> None:
+        """The Eifel detection (RFC 3522) and response (RFC 4015): an echo from before the first retransmission
+        says that the original arrived, and only the peer or this machine had paused."""
+        if self._undo is None:
+            return
+        (cwnd, ssthresh, at), self._undo = self._undo, None
+        if self.mode is not Mode.LOSS or echo <= now - at + MILLISECOND:
+            return
+        self.cc.cwnd, self.cc.ssthresh = max(self.cc.cwnd, cwnd), ssthresh
+        self.mode, self._in_retry, self.force = Mode.OPEN, False, False
+        self.board.unmark_lost()
 
     def on_syn_timeout(self, now: Micros) -> None:
         self.retries += 1

@@ -328,7 +328,8 @@ def _text(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
         layer.reset_for(conn.flow, seg)  # numbered as the peer expects it, FIN of ours lost or not
         conn.finish(CloseReason.RESET, now)
         return False
-    if layer.buffered >= layer.buffer_limit:
+    if layer.buffered >= layer.buffer_limit and not (seg.seq <= rcv.nxt and rcv.assembler):
+        # (What fills a hole is taken: it lets the application free what waits behind it.)
         layer.counters.drop("tcp.drop.buffer_limit")
         return False
     if seg.seq != rcv.nxt:

@@ -40,9 +40,13 @@ class HostilePeer(RuleBasedStateMachine):
         self.peer = Peer(self.host, iss=iss, remote_iss=iss)
         self.conns = []
         self.ended = []
-        offered = packets.mss(1_000) + packets.SACK_OK + packets.timestamps(1, 0) + packets.NOP + packets.wscale(2)
+        offered = (
+            packets.mss(1_000) + packets.SACK_OK + packets.timestamps(1, 0) + packets.NOP + packets.wscale(2)
+        )
         if active:
-            conn = self.host.tcp.connect(self.peer.local, local=OURS._replace(port=999), path="p", now=self.host.now)
+            conn = self.host.tcp.connect(
+                self.peer.local, local=OURS._replace(port=999), path="p", now=self.host.now
+            )
             self.peer.remote = conn.local
             self.conns.append(conn)
             self.host.take()
@@ -71,7 +75,14 @@ class HostilePeer(RuleBasedStateMachine):
             room = [((conn.snd.una + a) % 2**32, (conn.snd.una + b) % 2**32) for a, b in blocks]
             options += b"\1\1" + packets.sack(*room)
         self.peer.inject(
-            flags, base_seq + seq, base_ack + ack, bytes(size), wnd=wnd, options=options[:40], urg=urg, tos=ecn
+            flags,
+            base_seq + seq,
+            base_ack + ack,
+            bytes(size),
+            wnd=wnd,
+            options=options[:40],
+            urg=urg,
+            tos=ecn,
         )
 
     @rule(acked=st.floats(0, 1), size=st.sampled_from([0, 100]), wnd=st.sampled_from([0, 100, 65_535]))
@@ -113,7 +124,9 @@ class HostilePeer(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(IcmpErrorKind), mtu=st.integers(0, 1_500), at=st.integers(-5, 5_000))
     def icmp(self, kind, mtu, at):
         if conn := self.conn():
-            self.host.tcp.receive_icmp_error(FourTuple(*conn.flow), kind, mtu, conn.snd.una + at, self.host.now)
+            self.host.tcp.receive_icmp_error(
+                FourTuple(*conn.flow), kind, mtu, conn.snd.una + at, self.host.now
+            )
 
     @precondition(lambda self: self.listener.waiting)
     @rule()

@@ -356,3 +356,34 @@ def test_reordering_alone_causes_few_retransmissions():
     pair.run()
     assert server.received == data
     assert conn.snd.board.retrans_ever < 0.02 * len(data)
+
+
+def test_a_spurious_timeout_is_undone(isns):
+    """RFC 3522, RFC 4015: the ACK echoes a timestamp from before the retransmission."""
+    host, peer, conn = established(faster(TcpOptions(), tlp=False), **isns)
+    conn.send(bytes(988 * 10), host.now)
+    peer.got()
+    echo = peer.ts_ecr
+    before = conn.snd.cc.cwnd
+    assert [peer.see(p).seq for _, p in host.advance(1_050 * MILLISECOND)][:1] == [1]
+    assert conn.snd.cc.cwnd == conn.snd.mss
+    host.now += 5 * MILLISECOND
+    peer.ts, peer.ts_ecr = 2, echo
+    peer.inject("A", 1, 1 + 988)
+    assert conn.snd.mode is Mode.OPEN
+    assert conn.snd.cc.cwnd >= before
+    assert conn.info().lost == 0
+    assert peer.got() == []
+
+
+def test_a_real_timeout_is_not_undone(isns):
+    host, peer, conn = established(faster(TcpOptions(), tlp=False), **isns)
+    conn.send(bytes(988 * 10), host.now)
+    peer.got()
+    for _, p in host.advance(1_050 * MILLISECOND):
+        peer.see(p)
+    host.now += 5 * MILLISECOND
+    peer.ts = 2
+    peer.inject("A", 1, 1 + 988)
+    assert conn.snd.mode is Mode.LOSS
+    assert conn.info().lost > 0

@@ -23,6 +23,7 @@ MAX_SPLIT: Final = 8_192
 """Records past which a SACK block no longer cuts one: a peer cannot make us keep a record per byte."""
 
 _BY_SEQ: Final = attrgetter("seq")
+_BY_TIME: Final = attrgetter("at")
 
 
 class Sent:
@@ -242,6 +243,17 @@ class Scoreboard:
             self._split(0, rec.seq + size)
         self.mark_lost(rec)
         return True
+
+    def unmark_lost(self) -> None:
+        """A timeout was spurious: what it deemed lost is in flight, and older than the rest."""
+        ring = self.oldest_first
+        lost = [rec for rec in self.records if rec.state == LOST]
+        for rec in sorted(lost, key=_BY_TIME, reverse=True):
+            rec.state = SENT
+            oldest = ring.newer
+            rec.older, rec.newer = ring, oldest
+            oldest.older = ring.newer = rec
+        self.lost = 0
 
     def mark_larger_lost(self, size: int) -> bool:
         """Deem lost what left in records above `size`; False if there was nothing."""
