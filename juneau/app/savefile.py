@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -25,13 +25,16 @@ class Saved(NamedTuple):
     """Because we were too slow."""
 
 
-def save(control: Path, target: Path, query: Mapping[str, object]) -> Saved:
+def save(
+    control: Path, target: Path, query: Mapping[str, object], begun: Callable[[], None] = lambda: None
+) -> Saved:
     """Until the lab ends it, or SIGINT or SIGTERM does; `target` "-" is stdout. Blocking.
 
-    Raises ApiError, and LabError when the file cannot be written.
+    When `begun` is called, packets are seen. Raises ApiError, and LabError when the file cannot be written.
     """
     cutter = BlockCutter()
     with capture(control, **query) as stream, _opened(target) as fd, _ended_by_signal(stream):
+        begun()
         try:
             while data := stream.read():
                 _write(fd, cutter.feed(data))

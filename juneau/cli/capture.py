@@ -42,8 +42,10 @@ def capture(
     record = find(settings)
     key = find_pod(record, pod).key if pod else ""
     query = {"pod": key, "vpc": vpc, "duration": duration, "count": count}
-    if not (duration or count):
+
+    def begun() -> None:
         print(f"capturing lab {name!r} to {write}; Ctrl-C ends it", file=sys.stderr, flush=True)
-    saved = save(StateDir(settings.state_dir).control, write, query)
+
+    saved = save(StateDir(settings.state_dir).control, write, query, begun)
     lost = f", {saved.lost} lost because they came faster than they were written" if saved.lost else ""
     print(f"{saved.packets} packets{lost}", file=sys.stderr)
