@@ -59,7 +59,7 @@ async def connect(
         conn = driver.stack.tcp_connect(remote, local=local, path=path, now=driver.clock(), user=opening)
     except (Refused, Misuse) as exc:
         raise OSError(errno.EADDRNOTAVAIL, f"connect {remote} from {local}: {exc}") from exc
-    driver.ends.add(opening)
+    driver.ends[opening] = None
     driver.wake()
     try:
         await opening.done
@@ -69,7 +69,7 @@ async def connect(
         driver.wake()
         raise
     finally:
-        driver.ends.discard(opening)
+        driver.ends.pop(opening, None)
     return conn, opening
 
 

@@ -91,7 +91,7 @@ class UdpTransport(asyncio.DatagramTransport):
         self._conn_lost = 0
         self._read_scheduled = False
         udp.user = self
-        driver.ends.add(self)
+        driver.ends[self] = None
         driver.loop.call_soon(protocol.connection_made, self)
         driver.loop.call_soon(self._start_reading)
 
@@ -254,7 +254,7 @@ class UdpTransport(asyncio.DatagramTransport):
         self._conn_lost += 1
         self._socket.user = None
         self._socket.close()
-        self._driver.ends.discard(self)
+        self._driver.ends.pop(self, None)
         self._driver.loop.call_soon(self._call_connection_lost)
 
     abort = close

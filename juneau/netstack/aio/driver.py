@@ -71,7 +71,7 @@ class Driver:
         self.name = name
         self.route = route
         self.snd_limit = snd_limit
-        self.ends: set[Endable] = set()  # transports and servers that are open
+        self.ends: dict[Endable, None] = {}  # what is open, oldest first: closing is deterministic
         self._send = send
         self._burst = TX_BURST_TSO if stack.link.tso else TX_BURST
         self._settling = False

@@ -90,7 +90,7 @@ class Server(asyncio.AbstractServer):
         self._options = options
         self._endpoints: list[Endpoint] | None = endpoints
         self._acceptors: list[_Acceptor] = []
-        self._transports: set[TcpTransport] = set()
+        self._transports: dict[TcpTransport, None] = {}
         self._waiters: list[asyncio.Future[None]] | None = []
         self._forever: asyncio.Future[None] | None = None
         self._serving = False
@@ -127,7 +127,7 @@ class Server(asyncio.AbstractServer):
         except BaseException:
             self._stop_listening()
             raise
-        self.driver.ends.add(self)
+        self.driver.ends[self] = None
 
     def connect(self, conn: TcpConnection) -> None:
         """Put a new protocol behind an accepted connection."""
@@ -147,10 +147,10 @@ class Server(asyncio.AbstractServer):
         TcpTransport(self.driver, conn, protocol, extra=options.extra, server=self)
 
     def attach(self, transport: TcpTransport) -> None:
-        self._transports.add(transport)
+        self._transports[transport] = None
 
     def detach(self, transport: TcpTransport) -> None:
-        self._transports.discard(transport)
+        self._transports.pop(transport, None)
         if not self._transports and self._endpoints is None:
             self._wake_waiters()
 
@@ -159,7 +159,7 @@ class Server(asyncio.AbstractServer):
             return
         self._endpoints = None
         self._stop_listening()
-        self.driver.ends.discard(self)
+        self.driver.ends.pop(self, None)
         if self._forever is not None and not self._forever.done():
             self._forever.cancel()
             self._forever = None

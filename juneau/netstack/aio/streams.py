@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from ssl import SSLContext
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from juneau.netstack.aio.tls import TlsTimeouts, start_tls
 
@@ -45,7 +45,6 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
 
     takes_views: Final = True
     # asyncio's, unknown to typeshed
-    _client_connected_cb: object
     _loop: asyncio.AbstractEventLoop
     _stream_reader: asyncio.StreamReader | None
 
@@ -57,12 +56,17 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
     ) -> None:
         self._handler = handler
         self.server_side = handler is not None
-        super().__init__(reader, None if handler is None else self._connected, loop)
+        self._held = reader if self.server_side else None  # asyncio's reference is weak
+        super().__init__(reader, None, loop)
 
-    def _connected(self, reader: asyncio.StreamReader, plain: asyncio.StreamWriter) -> None:
-        assert self._handler is not None
-        self._client_connected_cb = None  # this bound method: a cycle
-        writer = StreamWriter(plain.transport, self, reader, self._loop)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # asyncio gets no callback: it would make a writer of its own, which since 3.13 closes the
+        # transport when it is collected.
+        super().connection_made(transport)
+        reader, self._held = self._held, None
+        if self._handler is None or reader is None:
+            return
+        writer = StreamWriter(cast(asyncio.WriteTransport, transport), self, reader, self._loop)
         result = self._handler(reader, writer)
         if asyncio.iscoroutine(result):
             self._task = self._loop.create_task(result)

@@ -105,7 +105,7 @@ class TcpTransport(transports._FlowControlMixin):
         self._end: CloseReason | None = None  # came before connection_made had run
         self.set_protocol(protocol)
         conn.user = self
-        driver.ends.add(self)
+        driver.ends[self] = None
         if server is not None:
             server.attach(self)
         loop = driver.loop
@@ -390,7 +390,7 @@ class TcpTransport(transports._FlowControlMixin):
                 self._protocol.connection_lost(error)  # type: ignore[arg-type]
         finally:
             self._protocol = None
-            self._driver.ends.discard(self)
+            self._driver.ends.pop(self, None)
             if self._server is not None:
                 self._server.detach(self)
                 self._server = None
