@@ -11,17 +11,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from juneau.netstack.events import Closed, Readable, Writable
-from juneau.netstack.tcp import steps
+from juneau.netstack.tcp import output, steps
 from juneau.netstack.tcp.emitter import Emitter
 from juneau.netstack.tcp.info import TcpInfo, gather
 from juneau.netstack.tcp.rcv import Receiver
-from juneau.netstack.tcp.recovery.scoreboard import Sent
 from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Sender, Timer
 from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
 from juneau.netstack.types import Buffer, CloseReason, Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
-from juneau.netstack.wire import tcp
-from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, PSH, RST, SYN
+from juneau.netstack.wire.tcp import ACK, PSH, RST
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp.handshake import Handshake
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 _ACK_PSH: Final = ACK | PSH
-_ECT0: Final = 2
-_VIRTUAL_BURST: Final = 8
-"""Segments that share one record where the link has no offload."""
 _RST_UNSENT: Final = frozenset({State.CLOSED, State.LISTEN, State.SYN_SENT, State.TIME_WAIT})
 """States in which abort sends nothing (RFC 9293 3.10.5)."""
 
@@ -48,10 +43,10 @@ class Misc(Enum):
 class TcpConnection:
     __slots__ = (
         "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes",
-        "_max_payload", "_misc", "_misc_at", "_readable_told", "_ts_offset", "born", "bytes_acked",
+        "_misc", "_misc_at", "_readable_told", "born", "bytes_acked",
         "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
-        "keepalive_interval", "keepalive_probes", "layer", "local", "path", "peer_mss", "queued", "rcv", "remote",
-        "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_on", "user", "user_timeout",
+        "keepalive_interval", "keepalive_probes", "layer", "local", "max_payload", "path", "peer_mss", "queued", "rcv", "remote",
+        "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout",
         "want_writable",
     )  # fmt: skip
 
@@ -87,7 +82,7 @@ class TcpConnection:
         self.rcv = Receiver(hs.irs, hs.rcv_buf, hs.rcv_wscale, hs.our_mss, options)
         self.emitter = emitter or Emitter(*flow, layer.link, options.ttl)
         self.hs = hs
-        self._ts_offset = hs.ts_offset
+        self.ts_offset = hs.ts_offset
         self.ts_on = hs.timestamps
         self.ecn_ok = hs.ecn
         self.ece_now = False
@@ -103,7 +98,7 @@ class TcpConnection:
         """What ICMP said; the reason of a later timeout (RFC 1122 4.2.3.9)."""
         self.born = self.heard_at = now
         self.segs_in = self.segs_out = self.bytes_received = self.bytes_acked = 0
-        self._max_payload = 0
+        self.max_payload = 0
         self.fast = False
         """Segments may take the short way through `receive`."""
         self._misc = Misc.NONE
@@ -348,9 +343,9 @@ class TcpConnection:
         mss, link = self.snd.mss, self.layer.link
         if link.tso:
             room = min(link.max_superframe, 65_535) - 40 - (12 if self.ts_on else 0)
-            self._max_payload = max(room - room % mss, mss)
+            self.max_payload = max(room - room % mss, mss)
         else:
-            self._max_payload = mss * _VIRTUAL_BURST
+            self.max_payload = mss * output.VIRTUAL_BURST
 
     def finish(self, reason: CloseReason, now: Micros) -> None:
         """To CLOSED, the end."""
@@ -410,212 +405,13 @@ class TcpConnection:
     # --- output ---
 
     def _ts(self, now: Micros) -> int:
-        return (now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1
+        return (now // 1000 + self.ts_offset) & _MASK if self.ts_on else -1
 
     def ts_now(self, now: Micros) -> int:
         """The timestamp clock ticks every millisecond (RFC 7323 5.4)."""
-        return (now // 1000 + self._ts_offset) & _MASK
+        return (now // 1000 + self.ts_offset) & _MASK
 
-    def transmit(self, now: Micros, out: list[TxPacket], quantum: int) -> bool:
-        """Append up to about `quantum` packets; True if it could go on at once."""
-        if self.state < SYNCHRONIZED:
-            if self.syn_now:
-                self._send_syn(now, out)
-            elif self.rcv.ack_now and self.state is State.SYN_RECEIVED:
-                self._send_ack(now, out)
-            return False
-        snd, rcv = self.snd, self.rcv
-        stop = len(out) + quantum
-        if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
-            self._send_acks(now, out)
-        if snd.probe_now or snd.tlp_now:
-            self._send_probe(now, out)
-        if snd.board.lost:
-            self._send_lost(now, out, stop)
-        more = False
-        if snd.queue.end > snd.nxt:
-            more = self._send_fresh(now, out, stop)
-        if snd.fin and snd.nxt == snd.queue.end and snd.una + snd.wnd > snd.nxt:
-            self._send_segment(snd.nxt, 0, FIN, now, out)
-            snd.on_sent(1, now)
-        if rcv.ack_now:
-            self._send_ack(now, out)
-        if snd.nxt == snd.una and snd.timer_at == NEVER and snd.waiting() and not more:
-            snd.arm_persist(now)
-        if snd.timer_at < self.heap_at:
-            self.layer.arm(self, snd.timer_at)
-        return more
-
-    def _send_fresh(self, now: Micros, out: list[TxPacket], stop: int) -> bool:
-        snd, tso = self.snd, self.layer.link.tso
-        limit = self._max_payload
-        while (room := stop - len(out)) > 0:
-            if not tso and room < _VIRTUAL_BURST:
-                limit = snd.mss * room
-            size = snd.fresh_bytes(limit, tso)
-            if not size:
-                return False
-            seq = snd.nxt
-            fin = snd.fin and seq + size == snd.queue.end and snd.una + snd.wnd > seq + size
-            self._send_segment(seq, size, FIN if fin else 0, now, out)
-            snd.on_sent(size + fin, now)
-        return snd.queue.end > snd.nxt
-
-    def _send_lost(self, now: Micros, out: list[TxPacket], stop: int) -> None:
-        snd = self.snd
-        while len(out) < stop and (work := snd.retransmission(self._max_payload)) is not None:
-            rec, size = work
-            self._resend(rec, size, now, out)
-            snd.on_retransmit(rec, size, now)
-
-    def _resend(self, rec: Sent, size: int, now: Micros, out: list[TxPacket]) -> None:
-        fin = FIN if rec.seq + size > self.snd.queue.end else 0
-        push = PSH if rec.push and rec.seq + size == rec.end else 0
-        self.layer.counters.add("tcp.retransmitted_segments")
-        self._send_segment(rec.seq, size - fin, fin | push, now, out, again=True)
-
-    def _send_segment(
-        self, seq: int, size: int, flags: int, now: Micros, out: list[TxPacket], again: bool = False
-    ) -> None:
-        """Data and FIN: one superframe, or as many segments as it takes."""
-        snd, rcv, emitter = self.snd, self.rcv, self.emitter
-        mss, end = snd.mss, seq + size
-        payload = snd.queue.slice(seq, end) if size else ()
-        every = self.layer.options.push_segments * mss
-        if not size:
-            flags &= ~PSH
-        elif (end == snd.queue.end and snd.push and not again) or (every and size % every == 0):
-            flags |= PSH
-        flags |= ACK
-        tos = self.layer.options.dscp << 2
-        if self.ecn_ok:
-            flags, tos = self._mark_ecn(flags, tos, size > 0, again)
-        window = rcv.window_field()
-        ts_val = (now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1
-        if size <= mss or self.layer.link.tso:
-            self.segs_out += 1
-            gso = mss if size > mss else 0
-            out.append(
-                emitter.packet(
-                    self.path, seq, rcv.nxt, flags, window, ts_val=ts_val, ts_ecr=rcv.ts_recent,
-                    payload=payload, size=size, gso_size=gso, tos=tos,
-                )
-            )  # fmt: skip
-        else:
-            last = flags
-            flags &= ~(PSH | FIN)
-            for start in range(seq, end, mss):
-                stop = min(start + mss, end)
-                push = PSH if every and (stop - seq) % every == 0 else 0
-                self.segs_out += 1
-                out.append(
-                    emitter.packet(
-                        self.path, start, rcv.nxt, last if stop == end else flags | push, window, ts_val=ts_val,
-                        ts_ecr=rcv.ts_recent, payload=snd.queue.slice(start, stop), size=stop - start, tos=tos,
-                    )
-                )  # fmt: skip
-                flags &= ~CWR
-        rcv.on_ack_sent()
-
-    def _mark_ecn(self, flags: int, tos: int, data: bool, again: bool) -> tuple[int, int]:
-        """RFC 3168 6.1: ECT on new data only, CWR on the first of it after a reduction."""
-        if self.ece_now:
-            flags |= ECE
-        if data and not again:
-            tos |= _ECT0
-            if self.snd.cwr_pending:
-                self.snd.cwr_pending = False
-                flags |= CWR
-        return flags, tos
-
-    def _send_ack(self, now: Micros, out: list[TxPacket], options: bytes = b"", seq: int = -1) -> None:
-        rcv, snd = self.rcv, self.snd
-        flags = ACK | ECE if self.ece_now else ACK
-        if (
-            self.layer.options.repeat_fin
-            and rcv.nxt > rcv.last_ack
-            and snd.nxt > snd.queue.end
-            and snd.flight == 1
-        ):
-            flags, seq = flags | FIN, snd.queue.end
-        self.segs_out += 1
-        out.append(
-            self.emitter.packet(
-                self.path, self.snd.nxt if seq < 0 else seq, rcv.nxt, flags, rcv.window_field(),
-                ts_val=(now // 1000 + self._ts_offset) & _MASK if self.ts_on else -1,
-                ts_ecr=rcv.ts_recent, options=options, tos=self.layer.options.dscp << 2,
-            )
-        )  # fmt: skip
-        rcv.on_ack_sent()
-
-    def _send_acks(self, now: Micros, out: list[TxPacket]) -> None:
-        """ACKs that say more than a number: SACK blocks, or as many duplicates as segments came out of order."""
-        rcv = self.rcv
-        if rcv.sack_ok:
-            blocks = rcv.sack_blocks(3 if self.ts_on else 4)
-            self._send_ack(now, out, tcp.build_sack(blocks) if blocks else b"")
-            return
-        count, rcv.dup_acks = rcv.dup_acks, 0
-        for _ in range(min(count, 8)):
-            self._send_ack(now, out)
-
-    def _send_probe(self, now: Micros, out: list[TxPacket]) -> None:
-        """Window probe or tail loss probe."""
-        snd = self.snd
-        if snd.tlp_now:
-            snd.tlp_now = False
-            self._send_tail_probe(now, out)
-        if not snd.probe_now:
-            return
-        snd.probe_now = False
-        room = min(snd.una + snd.wnd - snd.nxt, snd.queue.end - snd.nxt, snd.mss)
-        if room > 0 and snd.flight == 0:  # the override timeout of sender SWS avoidance
-            self._send_segment(snd.nxt, room, 0, now, out)
-            snd.on_sent(room, now)
-        elif snd.flight == 0 and snd.waiting():
-            self._send_ack(now, out, seq=snd.una - 1)  # out of window: forces an ACK
-            snd.arm_persist(now)
-
-    def _send_tail_probe(self, now: Micros, out: list[TxPacket]) -> None:
-        snd = self.snd
-        self.layer.counters.add("tcp.tail_loss_probes")
-        size = min(snd.queue.end - snd.nxt, snd.mss, snd.una + snd.wnd - snd.nxt)
-        if size > 0:
-            self._send_segment(snd.nxt, size, 0, now, out)
-            snd.on_probe_sent(retransmission=False)
-            snd.on_sent(size, now)
-        elif (work := snd.probe_record()) is not None:
-            rec, size = work
-            snd.on_probe_sent(retransmission=True)
-            self._resend(rec, size, now, out)
-            snd.on_retransmit(rec, size, now)
-        snd.arm(now)
-
-    def _send_syn(self, now: Micros, out: list[TxPacket]) -> None:
-        """SYN, or SYN-ACK after a simultaneous open."""
-        self.syn_now = False
-        snd, rcv, layer = self.snd, self.rcv, self.layer
-        simultaneous = self.state is State.SYN_RECEIVED
-        options = self.hs.offer(self.ts_now(now))
-        flags = SYN | ACK if simultaneous else SYN
-        if layer.options.ecn == "active" and not simultaneous and snd.retries == 0:
-            flags |= ECE | CWR
-        window = min(layer.options.initial_window or 65_535, rcv.buf, 65_535)
-        rcv.adv = max(rcv.adv, rcv.nxt + window)
-        self.segs_out += 1
-        out.append(
-            self.emitter.packet(
-                self.path, snd.iss, rcv.nxt if simultaneous else 0, flags, window,
-                options=tcp.build_syn_options(options, layer.options.syn_option_style),
-            )
-        )  # fmt: skip
-        if snd.timer_at == NEVER:
-            snd.nxt = snd.iss + 1
-            self.syn_sent_at = now
-            if snd.stalled_since == NEVER:
-                snd.stalled_since = now
-            snd.timer, snd.timer_at = Timer.RTO, now + snd.rtt.current_rto()
-        self.rearm()
+    transmit = output.transmit
 
     # --- time ---
 
@@ -707,6 +503,6 @@ class TcpConnection:
                 return
             self._keep_probes += 1
             packets: list[TxPacket] = []
-            self._send_ack(now, packets, seq=self.snd.una - 1)
+            output.send_ack(self, now, packets, seq=self.snd.una - 1)
             self.layer.reply(packets[0])
         self._set_misc(Misc.KEEPALIVE, now + self.keepalive_interval)
