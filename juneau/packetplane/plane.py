@@ -231,8 +231,6 @@ class PacketPlane:
         self._path_by_address = {(p.nic.tenant.vpc_id, p.nic.ip): p for p in new.values()}
         self._dispatcher.paths = new
         gone = [path for path in old.values() if new.get(path.ifindex) is not path]
-        for path in gone:
-            path.alive = False
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._sender.forget, gone)
         else:

@@ -1,4 +1,4 @@
-"""Two VPCs with the same addresses, five Pods."""
+"""Two VPCs with the same addresses, six Pods."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from juneau.model.ids import TenantId
 
 ONE, TWO = TenantId(7, 1), TenantId(7, 2)
 """Subnets of one VPC."""
-OTHER = TenantId(8, 0x10001)
-"""Agrees with ONE in 16 bits of the VNI, and in its addresses."""
+OTHER, OTHER_TWO = TenantId(8, 0x10001), TenantId(8, 0x10002)
+"""Agree with ONE and TWO in 16 bits of the VNI, and in their addresses."""
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Town:
     b1: Pod
     c1: Pod
     c2: Pod
+    d1: Pod
 
     def counted(self) -> dict[str, int]:
         """Drops and passes of BPF, without the noise that Pods' kernels make on their own."""
@@ -31,9 +32,10 @@ class Town:
 
 def build(made: World) -> Town:
     one, two = made.subnet(ONE, "10.80.0.1/24"), made.subnet(TWO, "10.80.1.1/24")
-    other = made.subnet(OTHER, "10.80.0.1/24")
+    other, other_two = made.subnet(OTHER, "10.80.0.1/24"), made.subnet(OTHER_TWO, "10.80.1.1/24")
     pods = [made.pod(one, "10.80.0.10"), made.pod(one, "10.80.0.11"), made.pod(two, "10.80.1.10")]
     pods += [made.pod(other, "10.80.0.10"), made.pod(other, "10.80.0.12")]
+    pods += [made.pod(other_two, "10.80.1.10")]
     made.vip(one, "10.80.0.3")
     made.vip(two, "10.80.1.3")
     made.vip(other, "10.80.0.3")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import IPv4Address
 
 import pytest
+from frames import ethernet, ipv4, udp
 from mini_tcp import MSS, MiniTcp
 from plane_town import ONE, OTHER, Town
 from plane_world import VIP_MAC, Pod, World, world
@@ -41,6 +42,9 @@ def spec(tenant: TenantId, port: int, proto: Protocol, service_id: int) -> Servi
 
 @asynccontextmanager
 async def serving(plane: PacketPlane, stacks: dict[int, MiniTcp]) -> AsyncIterator[None]:
+    with suppress(BlockingIOError):
+        while plane._reader.tap.read():
+            pass  # left by tests without a reader
     plane.start(asyncio.get_running_loop(), stacks.get)
     try:
         yield
@@ -152,6 +156,32 @@ async def test_closed_ports_and_ping_reach_the_stack_and_flows_tell_services_apa
         (ONE, town.a2.nic.ifindex, town.a2.nic.mac, VIP_MAC)
     }
     assert [packet.proto for packet in stack.seen] == [17, 17, 17, 1]
+
+
+def flows_from(plane: PacketPlane, src_port: int) -> list[tuple[int, int, int, int]]:
+    """(dst_port, service_id, packets, bytes) of each flow."""
+    flows = [flow for flow in plane.flows() if flow.src_port == src_port and flow.proto == 17]
+    return [(flow.dst_port, flow.service_id, flow.packets, flow.bytes) for flow in flows]
+
+
+def test_a_flow_starts_over_with_another_service(town: Town) -> None:
+    plane = town.world.plane
+    probe = ethernet(VIP_MAC, town.a1.nic.mac, 0x0800, ipv4(town.a1.ip, VIP, udp(dst_port=5355)))
+    for service_id, times in ((1, 3), (2, 1)):
+        plane.bind_service(spec(ONE, 5355, Protocol.UDP, service_id))
+        town.a1.emit(*[probe] * times)
+        assert flows_from(plane, 40_000) == [(5355, service_id, times, 33 * times)]
+    plane.unbind_service(spec(ONE, 5355, Protocol.UDP, 2))
+
+
+def test_fragments_belong_to_the_vip_not_to_a_port(town: Town) -> None:
+    """The bytes where a port would be are payload, whatever they spell."""
+    plane, pod = town.world.plane, town.c2
+    plane.bind_service(spec(OTHER, 9, Protocol.UDP, 1))
+    packet = ipv4(pod.ip, VIP, udp(dst_port=9), fragment=100)
+    pod.emit(ethernet(VIP_MAC, pod.nic.mac, 0x0800, packet))
+    plane.unbind_service(spec(OTHER, 9, Protocol.UDP, 1))
+    assert (0, 0, 1, 33) in flows_from(plane, 0)
 
 
 async def test_a_vip_removed_in_one_vpc_stays_in_the_other(town: Town) -> None:
