@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from juneau.netstack.aio import AsyncStack, TcpTransport
+from juneau.netstack.aio import TcpTransport
 from juneau.netstack.aio.connect import wake
 from juneau.netstack.aio.tls import TlsTimeouts, ssl_protocol
-
-if TYPE_CHECKING:
-    from juneau.netstack.tcp import TcpConnection
+from juneau.testing.network.claims import claim_connection
 
 
 async def adopt_connection(
-    aio: AsyncStack,
-    conn: TcpConnection,
+    sock: Any,
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     *,
     ssl: Any,
@@ -25,6 +22,7 @@ async def adopt_connection(
     server_hostname: str | None = None,
 ) -> tuple[Any, Any]:
     """The transport (TLS with `ssl`) and the protocol, after `connection_made` and the handshake."""
+    conn, aio = claim_connection(sock)
     loop = aio.loop
     waiter: asyncio.Future[None] = loop.create_future()
     protocol = outer = protocol_factory()
@@ -40,6 +38,7 @@ async def adopt_connection(
             server_hostname=server_hostname,
         )
     transport: Any = TcpTransport(aio, conn, outer, extra={})
+    sock.lend(transport)
     if not ssl:
         loop.call_soon(wake, waiter)  # behind connection_made
     app_transport = getattr(outer, "_app_transport", transport) if ssl else transport

@@ -6,6 +6,7 @@ What reaches outside (pipes, processes, signals, unix sockets) refuses with an e
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import ssl as ssl_module
 from collections.abc import Callable, Iterable, Sequence
@@ -136,28 +137,30 @@ class NetworkLoop(SocketLoop):
         if sock is not None:
             if host is not None or port is not None:
                 raise ValueError("host/port and sock can not be specified at the same time")
-            conn, aio = claims.claim_connection(sock)
             return await adopt_connection(
-                aio, conn, protocol_factory, ssl=ssl, server_hostname=server_hostname, timeouts=timeouts
+                sock, protocol_factory, ssl=ssl, server_hostname=server_hostname, timeouts=timeouts
             )
         if host is None and port is None:
             raise ValueError("host and port was not specified and no sock specified")
         infos = self.network.names.getaddrinfo(host, port, family, socket.SOCK_STREAM, proto, flags)
         errors: list[OSError] = []
-        for info in infos:
-            try:
-                return await self._connect(
-                    protocol_factory, info[4], local_addr, ssl, server_hostname, timeouts, family
-                )
-            except ssl_module.SSLError:
-                raise
-            except OSError as error:
-                errors.append(error)
-        if all_errors:
-            raise ExceptionGroup("create_connection failed", errors)
-        if len(errors) == 1:
-            raise errors[0]
-        raise OSError("Multiple exceptions: " + ", ".join(map(str, errors)))
+        try:
+            for info in infos:
+                try:
+                    return await self._connect(
+                        protocol_factory, info[4], local_addr, ssl, server_hostname, timeouts, family
+                    )
+                except ssl_module.SSLError:
+                    raise
+                except OSError as error:
+                    errors.append(error)
+            if all_errors:
+                raise ExceptionGroup("create_connection failed", errors)
+            if len(errors) == 1:
+                raise errors[0]
+            raise OSError("Multiple exceptions: " + ", ".join(map(str, errors)))
+        finally:
+            errors.clear()  # they hold this frame
 
     async def _connect(
         self,
@@ -175,6 +178,7 @@ class NetworkLoop(SocketLoop):
         if local_addr is not None:
             info = self.network.names.getaddrinfo(*local_addr, family, socket.SOCK_STREAM, 0, 0)[0]
             local = info[4]
+            boot.check_free(parse_ip(local[0]), local[1])
         return await boot.aio.create_connection(
             protocol_factory,
             ip,
@@ -198,11 +202,8 @@ class NetworkLoop(SocketLoop):
         _only_with(
             ssl, ssl_handshake_timeout=ssl_handshake_timeout, ssl_shutdown_timeout=ssl_shutdown_timeout
         )
-        conn, aio = claims.claim_connection(sock)
         timeouts = TlsTimeouts(ssl_handshake_timeout, ssl_shutdown_timeout)
-        return await adopt_connection(
-            aio, conn, protocol_factory, ssl=ssl, server_side=True, timeouts=timeouts
-        )
+        return await adopt_connection(sock, protocol_factory, ssl=ssl, server_side=True, timeouts=timeouts)
 
     async def start_tls(
         self,
@@ -290,9 +291,11 @@ class NetworkLoop(SocketLoop):
         """Accepted and never called: signals come from outside. Servers set them up as a matter of course."""
         if asyncio.iscoroutine(callback) or asyncio.iscoroutinefunction(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
+        _check_signal(sig)
         self._check_closed()
 
     def remove_signal_handler(self, sig: int) -> bool:
+        _check_signal(sig)
         return False
 
     async def create_unix_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -316,6 +319,13 @@ class NetworkLoop(SocketLoop):
 
 def refuse(what: str, instead: str) -> NoReturn:
     raise NotImplementedError(NO_SUCH.format(what=what, instead=instead))
+
+
+def _check_signal(sig: int) -> None:
+    if not isinstance(sig, int):
+        raise TypeError(f"sig must be an int, not {sig!r}")
+    if sig not in signal.valid_signals():
+        raise ValueError(f"invalid signal number {sig}")
 
 
 def _only_with(ssl: Any, **arguments: Any) -> None:

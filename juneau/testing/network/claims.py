@@ -48,7 +48,6 @@ def claim_connection(sock: Any) -> tuple[TcpConnection, AsyncStack]:
         raise os_error(errno.ENOTCONN, "the socket is not connected")
     if sock._lent:
         raise os_error(errno.EBUSY, f"{sock!r} has a transport already")
-    sock.lend()
     return conn, sock._boot.aio
 
 

@@ -89,6 +89,15 @@ class Boot:
         free = [FIRST_EPHEMERAL + self.random.randrange(65_536 - FIRST_EPHEMERAL) for _ in range(64)]
         return next(port for port in free if port not in self.bound_ports)
 
+    def check_free(self, ip: int, port: int) -> None:
+        """OSError EADDRINUSE if a socket has bound the port or a server listens on it."""
+        listening = any(
+            end.local.port == port and (0 in (ip, end.local.ip) or ip == end.local.ip)
+            for end in self.aio.stack.tcp.listeners()
+        )
+        if port and (listening or port in self.bound_ports):
+            raise os_error(errno.EADDRINUSE, f"bind {(format_ip(ip), port)!r}")
+
     def receive(self, packet: bytes, source: str, vouched: bool) -> None:
         """A packet from the wire."""
         self.run(self._receive, packet, source, vouched)

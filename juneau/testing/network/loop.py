@@ -56,7 +56,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._order = Random(f"{seed}/order")
         self._serial = 0
         self._tasks: dict[asyncio.Task[Any], Boot | None] = {}
-        self._tasks_limit = 256
         self._task_number = 0
         self._turns = 0
         self._instant: Micros = -1
@@ -91,6 +90,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._check_thread()
             self._check_callback(callback, "call_at")  # type: ignore[attr-defined]
         timer = _Timer(when, callback, args, self, context)
+        if timer._source_traceback:  # type: ignore[attr-defined]
+            del timer._source_traceback[-1]  # type: ignore[attr-defined]
         timer.entry = self.clock.call_at(self._micros(when), lambda: self._fire(timer))
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
@@ -218,9 +219,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         vanish when the garbage collector comes by, and the host with it.
         """
         self._tasks[task] = CURRENT_BOOT.get() if context is None else context.get(CURRENT_BOOT)
-        if len(self._tasks) > self._tasks_limit:
-            self._tasks = {task: boot for task, boot in self._tasks.items() if not task.done()}
-            self._tasks_limit = 256 + 2 * len(self._tasks)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
 
     # What BaseEventLoop expects of a loop
 
@@ -234,7 +236,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 " (start threads while the network runs, and they take turns with the loop)"
             )
         self._check_closed()
-        return self._call_soon(callback, args, context)  # type: ignore[attr-defined, no-any-return]
+        handle: asyncio.Handle = self._call_soon(callback, args, context)  # type: ignore[attr-defined]
+        if handle._source_traceback:  # type: ignore[attr-defined]
+            del handle._source_traceback[-1]  # type: ignore[attr-defined]
+        return handle
 
     def _check_thread(self) -> None:
         """Debug mode's check; threads that take turns with the loop are as good as its own."""

@@ -71,30 +71,30 @@ class SocketLoop(VirtualLoop):
     # Calls
 
     async def sock_recv(self, sock: Any, n: int) -> bytes:
-        return await self._when_ready(sock, sock.can_read, sock.recv, n)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, "can_read", "recv", n)  # type: ignore[no-any-return]
 
     async def sock_recv_into(self, sock: Any, buf: Any) -> int:
-        return await self._when_ready(sock, sock.can_read, sock.recv_into, buf)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, "can_read", "recv_into", buf)  # type: ignore[no-any-return]
 
     async def sock_recvfrom(self, sock: Any, bufsize: int) -> Any:
-        return await self._when_ready(sock, sock.can_read, sock.recvfrom, bufsize)
+        return await self._when_ready(sock, "can_read", "recvfrom", bufsize)
 
     async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: int = 0) -> Any:
         if nbytes > len(buf):
             raise ValueError("nbytes is greater than buffer size")
-        return await self._when_ready(sock, sock.can_read, sock.recvfrom_into, buf, nbytes or len(buf))
+        return await self._when_ready(sock, "can_read", "recvfrom_into", buf, nbytes or len(buf))
 
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         view = memoryview(data).cast("B")
         sent = 0
         while sent < len(view):
-            sent += await self._when_ready(sock, sock.can_write, sock.send, view[sent:])
+            sent += await self._when_ready(sock, "can_write", "send", view[sent:])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> int:
-        return await self._when_ready(sock, sock.can_write, sock.sendto, data, address)  # type: ignore[no-any-return]
+        return await self._when_ready(sock, "can_write", "sendto", data, address)  # type: ignore[no-any-return]
 
     async def sock_accept(self, sock: Any) -> Any:
-        conn, address = await self._when_ready(sock, sock.can_read, sock.accept)
+        conn, address = await self._when_ready(sock, "can_read", "accept")
         conn.setblocking(False)
         return conn, address
 
@@ -131,15 +131,14 @@ class SocketLoop(VirtualLoop):
             file.seek(offset + sent)
         return sent
 
-    async def _when_ready(
-        self, sock: Any, ready: Callable[[], bool], call: Callable[..., Any], *args: Any
-    ) -> Any:
+    async def _when_ready(self, sock: Any, ready: str, call: str, *args: Any) -> Any:
+        """`ready` and `call` are names of the socket's methods."""
         self._check_sock(sock)
         while True:
             try:
-                return call(*args)
+                return getattr(sock, call)(*args)
             except BlockingIOError:
-                await self._until(sock, ready)
+                await self._until(sock, getattr(sock, ready))
 
     async def _until(self, sock: SimSocket, ready: Callable[[], bool]) -> None:
         """Wait, at least for a turn of the loop."""

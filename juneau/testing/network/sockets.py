@@ -21,6 +21,7 @@ from juneau.netstack.types import CloseReason, Endpoint, Misuse, Refused, format
 from juneau.testing.network.host import Boot, KernelSide, current_boot
 
 if TYPE_CHECKING:
+    from juneau.netstack.aio import TcpTransport
     from juneau.netstack.tcp import TcpConnection, TcpListener
     from juneau.netstack.udp import UdpSocket
 
@@ -46,6 +47,9 @@ class _Callbacks(KernelSide):
             sock.on_change()
 
     on_readable = on_writable = on_accepted = on_datagrams = changed
+
+    def on_error(self, remote: Endpoint, kind: object) -> None:
+        """ICMP's answer to a datagram: this socket has no error queue."""
 
     def on_connected(self) -> None:
         if (sock := self._sock()) is not None:
@@ -89,6 +93,7 @@ class SimSocket(RealSocket):
         self._error = 0
         self._ended = False
         self._lent = False
+        self._transport: TcpTransport | None = None
         self._names = [1]  # how many sockets share what is below; shared by them
         self._named = True
 
@@ -184,8 +189,8 @@ class SimSocket(RealSocket):
         if self._kind is socket.SOCK_DGRAM:
             self._bind_udp(Endpoint(ip, port))
             return
-        if port and port in self._boot.bound_ports and not self._options.get(_REUSE):
-            raise os_error(errno.EADDRINUSE, f"bind {format_ip(ip)}:{port}")
+        if not self._options.get(_REUSE):
+            self._boot.check_free(ip, port)
         self._local = Endpoint(ip, port or self._boot.free_port())
         self._boot.bound_ports.add(self._local.port)
 
@@ -228,6 +233,8 @@ class SimSocket(RealSocket):
         for key, attribute in _SWITCHES.items():
             if key in self._options:
                 setattr(self._conn, attribute, bool(self._options[key]))
+        if self._transport is not None and _SNDBUF in self._options:
+            self._transport._snd_limit = self._send_buffer()
 
     def getsockopt(self, level: int, name: int, buflen: int = 0) -> Any:
         self._check_open()
@@ -240,7 +247,7 @@ class SimSocket(RealSocket):
         return self._options.get((level, name), 0)
 
     def _send_buffer(self) -> int:
-        return max(2048, int(self._options.get((socket.SOL_SOCKET, socket.SO_SNDBUF), SEND_BUFFER)))
+        return max(2048, int(self._options.get(_SNDBUF, SEND_BUFFER)))
 
     def settimeout(self, value: float | None) -> None:
         if value is not None and value < 0:
@@ -556,9 +563,11 @@ class SimSocket(RealSocket):
         if self._closed:
             raise os_error(errno.EBADF)
 
-    def lend(self) -> None:
-        """A transport has the connection now; names and options still work here."""
+    def lend(self, transport: TcpTransport) -> None:
+        """The transport has the connection now; names and options still work here."""
         self._lent = True
+        self._transport = transport
+        self._apply_options()
 
     def _settle(self) -> None:
         """The stack has something to send, unless all is over; a kernel would send it now."""
@@ -589,3 +598,4 @@ _STATE: Final = (
     "_udp",
 )
 _REUSE: Final = (socket.SOL_SOCKET, socket.SO_REUSEPORT)
+_SNDBUF: Final = (socket.SOL_SOCKET, socket.SO_SNDBUF)
