@@ -42,12 +42,12 @@ class Misc(Enum):
 
 class TcpConnection:
     __slots__ = (
-        "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes",
-        "_misc", "_misc_at", "_readable_told", "born", "bytes_acked",
-        "bytes_received", "detached", "ece_now", "ecn_ok", "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
-        "keepalive_interval", "keepalive_probes", "layer", "local", "max_payload", "path", "peer_mss", "queued", "rcv", "remote",
-        "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now", "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout",
-        "want_writable",
+        "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes", "_misc", "_misc_at",
+        "_readable_told", "born", "bytes_acked", "bytes_received", "detached", "ece_now", "ecn_ok",
+        "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
+        "keepalive_interval", "keepalive_probes", "layer", "local", "max_payload", "path", "peer_mss",
+        "queued", "rcv", "remote", "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now",
+        "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout", "want_writable",
     )  # fmt: skip
 
     def __init__(
@@ -216,7 +216,7 @@ class TcpConnection:
     # --- arriving segments ---
 
     def receive(self, seg: Segment, now: Micros) -> None:
-        """Take a segment of this connection. First the case that nearly all of them are (header prediction)."""
+        """Take a segment: first the case that nearly all of them are (header prediction)."""
         self.segs_in += 1
         self.heard_at = now
         if not self.fast or (seg.flags | PSH) != _ACK_PSH:

@@ -55,7 +55,7 @@ class Emitter:
     ) -> TxPacket:
         """`seq` and `ack` may be extended; `size` is the payload's; `ts_val` -1: no timestamp.
 
-        A payload's checksum is left to the link where it offers that; without payload there is nothing to save.
+        A payload's checksum is left to the link where it offers that; without payload nothing is saved.
         """
         seq &= _MASK
         ack &= _MASK

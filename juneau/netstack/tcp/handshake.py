@@ -10,8 +10,8 @@ class Handshake:
     """First what we offer; after `negotiate`, what holds."""
 
     __slots__ = (
-        "ecn", "irs", "iss", "our_mss", "peer_mss", "rcv_buf", "rcv_wscale", "sack", "snd_wscale", "timestamps",
-        "ts_offset", "ts_recent", "wscale_ok",
+        "ecn", "irs", "iss", "our_mss", "peer_mss", "rcv_buf", "rcv_wscale", "sack", "snd_wscale",
+        "timestamps", "ts_offset", "ts_recent", "wscale_ok",
     )  # fmt: skip
 
     def __init__(self, options: TcpOptions, iss: int, ts_offset: int, our_mss: int, rcv_buf: int) -> None:

@@ -1,4 +1,4 @@
-"""Initial sequence numbers (RFC 6528) and timestamp offsets (RFC 7323 5.4), unguessable without the secret."""
+"""Initial sequence numbers (RFC 6528) and timestamp offsets (RFC 7323 5.4) nobody can guess."""
 
 from __future__ import annotations
 

@@ -321,11 +321,12 @@ class TcpLayer:
         entry = self._table.get(flow)
         if entry is None:
             return True
-        if isinstance(entry, TimeWait) and entry.ts_on:
-            if entry.expires_at - self.options.time_wait + SECOND <= now:
-                self.end_time_wait(entry)
-                return True
-        return False
+        if not isinstance(entry, TimeWait) or not entry.ts_on:
+            return False
+        if entry.expires_at - self.options.time_wait + SECOND > now:
+            return False
+        self.end_time_wait(entry)
+        return True
 
     # --- ends ---
 
@@ -376,6 +377,9 @@ class TcpLayer:
     def listeners(self) -> Iterator[TcpListener]:
         return iter(self._listeners.values())
 
+    def time_waits(self) -> Iterator[TimeWait]:
+        return iter(self._time_wait.values())
+
     # --- ICMP ---
 
     def path_mtu(self, ip: int) -> int:
@@ -397,7 +401,8 @@ class TcpLayer:
         if kind is IcmpErrorKind.FRAG_NEEDED:
             self._lower_mtu(conn, mtu)
         elif conn.state < SYNCHRONIZED and kind in _HARD_ERRORS:
-            conn.finish(CloseReason.UNREACHABLE, now)  # hard before, soft after the handshake (RFC 5927 5.2)
+            # hard before, soft after the handshake (RFC 5927 5.2)
+            conn.finish(CloseReason.REFUSED if kind is IcmpErrorKind.PORT else CloseReason.UNREACHABLE, now)
         else:
             conn.soft_error = CloseReason.UNREACHABLE
 

@@ -88,8 +88,8 @@ class Embryo:
     """SYN-RECEIVED after a passive open."""
 
     __slots__ = (
-        "_answers", "_deferred_until", "_silent", "_at", "_emitter", "_layer", "_listener", "_rto", "_sent_at", "ack_now", "flow", "heap_at", "hs", "path",
-        "queued", "retries", "syn_ack_now",
+        "_answers", "_at", "_deferred_until", "_emitter", "_layer", "_listener", "_rto", "_sent_at",
+        "_silent", "ack_now", "flow", "heap_at", "hs", "path", "queued", "retries", "syn_ack_now",
     )  # fmt: skip
 
     def __init__(

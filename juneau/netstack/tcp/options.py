@@ -49,15 +49,15 @@ class TcpOptions:
     quickack: int = 0
     """So many bytes at the start of a connection are acknowledged at once."""
     sws_bytes: int | None = None
-    """Least step by which the window's right edge moves; None: RFC 9293 3.8.6.2.2's min(MSS, half the buffer).
-    FreeBSD moves it by any byte."""
+    """Least step by which the window's right edge moves; None: min(MSS, half the buffer), as RFC 9293
+    3.8.6.2.2 says. FreeBSD moves it by any byte."""
     update_fraction: int = 2
     """Reading sends a window update once it has opened 1/this of the buffer, or doubled the window."""
     ack_any_size: bool = False
     """Every second segment is acknowledged at once, however small, as BSDs do."""
     judge_by_buffer: bool = False
-    """Without scaling, segments are judged by the whole buffer, though the header's window says 65,535 at most; so
-    does FreeBSD."""
+    """Without scaling, segments are judged by the whole buffer, though the header's window says 65,535 at
+    most; so does FreeBSD."""
     ooo_ranges: int = 512
     """Separate ranges in the out-of-order queue; at 5 % loss a 1 MiB window has about 40."""
 

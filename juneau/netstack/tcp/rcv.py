@@ -22,9 +22,10 @@ _EMPTY: Final = Assembler(0)
 
 class Receiver:
     __slots__ = (
-        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_max_ranges", "_sws", "_update_fraction", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks",
-        "delack", "dup_acks", "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent",
-        "ts_recent_at", "unacked", "up", "wscale",
+        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_max_ranges", "_sws", "_update_fraction",
+        "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks", "delack", "dup_acks",
+        "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent", "ts_recent_at",
+        "unacked", "up", "wscale",
     )  # fmt: skip
 
     def __init__(self, irs: int, buf: int, wscale: int, mss: int, options: TcpOptions) -> None:
@@ -106,7 +107,8 @@ class Receiver:
 
     def wants_update(self) -> bool:
         """Whether reading has opened the window enough to tell the peer unasked."""
-        gain = self.nxt + self.buf - self.chunks.size - self.adv
+        room = min(self.buf - self.chunks.size, 65_535 << self.wscale)
+        gain = self.nxt + room - self.adv
         if gain < self._sws:
             return False
         return gain >= self.adv - self.nxt or gain * self._update_fraction >= self.buf

@@ -46,10 +46,11 @@ class Timer(Enum):
 
 class Sender:
     __slots__ = (
-        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans", "_undo",
-        "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
-        "options", "probe_now", "probes", "prr", "push", "queue", "rack", "recover", "retries", "rtt", "sack_ok",
-        "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
+        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked",
+        "_rto_base", "_tlp_end", "_tlp_retrans", "_undo", "board", "cc", "cwr_pending", "fin", "force",
+        "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt", "options", "probe_now", "probes",
+        "prr", "push", "queue", "rack", "recover", "retries", "rtt", "sack_ok", "stalled_since", "timer",
+        "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
     )  # fmt: skip
 
     def __init__(self, iss: int, options: TcpOptions) -> None:
@@ -91,7 +92,7 @@ class Sender:
         self.timer_at: Micros = NEVER
         self.cwr_pending = False
         self.force = False
-        """One retransmission leaves whatever the window says: the one that a timeout or entering recovery asks for."""
+        """The one retransmission that a timeout or entering recovery asks for leaves whatever the window."""
         self._rto_base: Micros = 0
         self._dupacks = 0
         self._reno_sacked = 0
@@ -506,8 +507,8 @@ class Sender:
         self.arm(now)
 
     def _judge_timeout(self, echo: Micros, now: Micros) -> None:
-        """The Eifel detection (RFC 3522) and response (RFC 4015): an echo from before the first retransmission
-        says that the original arrived, and only the peer or this machine had paused."""
+        """Eifel (RFC 3522, RFC 4015): an echo from before the first retransmission says that the original
+        arrived, and only the peer or this machine had paused."""
         if self._undo is None:
             return
         (cwnd, ssthresh, at), self._undo = self._undo, None

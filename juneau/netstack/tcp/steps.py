@@ -53,6 +53,8 @@ def _take(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         and _check_ack(conn, seg, now)
     ):
         return
+    if seg.ts_val >= 0 and conn.ts_on and seg.seq <= rcv.last_ack:
+        rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now  # RFC 7323 4.3, once the ACK proved it no guess
     conn.path = seg.path
     _urg(conn, seg)
     if _text(conn, seg, now):
@@ -153,8 +155,6 @@ def _check_sequence(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
     """First step: is any of it in the window? If not: an ACK, unless it is a RST."""
     rcv, length = conn.rcv, seg.length
     if rcv.acceptable(seg.seq, length):
-        if seg.ts_val >= 0 and conn.ts_on and seg.seq <= rcv.last_ack:
-            rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now
         return True
     conn.layer.counters.drop("tcp.drop.out_of_window")
     if seg.flags & RST:

@@ -20,8 +20,8 @@ _HALF: Final = 0x8000_0000
 
 class TimeWait:
     __slots__ = (
-        "_acks", "_acks_until", "_emitter", "_layer", "_path", "_ts_offset", "expires_at", "flow", "queued", "rcv_nxt",
-        "rcv_wnd", "snd_nxt", "ts_on", "ts_recent", "wscale",
+        "_acks", "_acks_until", "_emitter", "_layer", "_path", "_ts_offset", "expires_at", "flow", "queued",
+        "rcv_nxt", "rcv_wnd", "snd_nxt", "ts_on", "ts_recent", "wscale",
     )  # fmt: skip
 
     def __init__(self, layer: TcpLayer, conn: TcpConnection, emitter: Emitter, now: Micros) -> None:

@@ -80,7 +80,7 @@ def test_mss_is_the_smaller_one_with_a_floor(offered, used):
 
 
 def test_timestamps_take_their_12_bytes_from_the_mss():
-    host, peer, conn = established(TcpOptions())
+    host, _peer, conn = established(TcpOptions())
     conn.send(bytes(5_000), host.now)
     assert {len(tx.to_bytes()) for tx in host.take()[:3]} == {1_040}
 
@@ -93,7 +93,7 @@ def test_window_scale_applies_after_the_handshake_only(isns):
 
 
 def test_the_window_of_a_syn_ack_is_not_scaled(isns):
-    host, peer, conn = syn_sent(**isns)
+    _host, peer, conn = syn_sent(**isns)
     peer.inject("SA", 0, 1, wnd=4_000, options=packets.mss(1_000) + packets.NOP + packets.wscale(7))
     assert conn.snd.wnd == 4_000
     peer.inject("A", 1, 1, wnd=4_000)
@@ -101,19 +101,19 @@ def test_the_window_of_a_syn_ack_is_not_scaled(isns):
 
 
 def test_a_shift_above_14_is_14():
-    host, peer, conn = established(NO_TIMESTAMPS, wscale=15)
+    _host, _peer, conn = established(NO_TIMESTAMPS, wscale=15)
     assert conn.snd.wscale == 14
 
 
 def test_our_window_grows_to_the_whole_buffer():
-    host, peer, conn = established(NO_TIMESTAMPS, wscale=7)
+    _host, peer, conn = established(NO_TIMESTAMPS, wscale=7)
     peer.inject("A", 1, 1, bytes(2_000))
     read_all(conn)
     assert peer.one().wnd << 5 == pytest.approx(1 << 20, abs=5_000)
 
 
 def test_without_scaling_the_window_is_at_most_65535():
-    host, peer, conn = established(PLAIN)
+    _host, peer, _conn = established(PLAIN)
     peer.inject("A", 1, 1, bytes(2_000))
     assert peer.one().wnd <= 65_535
 
@@ -159,7 +159,7 @@ def test_paws_forgets_after_24_days():
 
 def test_the_echo_is_of_the_segment_that_moved_the_window(isns):
     """RFC 7323 4.3: with delayed ACKs the earliest, with a hole the last in order."""
-    host, peer, conn = established(TcpOptions(), **isns)
+    host, peer, _conn = established(TcpOptions(), **isns)
     for ts, at in ((10, 1), (20, 101)):
         peer.ts = ts
         peer.inject("A", at, 1, bytes(100))
@@ -176,14 +176,14 @@ def test_a_segment_without_the_agreed_timestamp_is_dropped_unless_told_otherwise
     peer.ts = None
     peer.inject("A", 1, 1, b"x")
     assert conn.recv_queue_bytes == 0
-    host, peer, conn = established(faster(TcpOptions(), tolerate_missing_timestamps=True))
+    _host, peer, conn = established(faster(TcpOptions(), tolerate_missing_timestamps=True))
     peer.ts = None
     peer.inject("A", 1, 1, b"x")
     assert conn.recv_queue_bytes == 1
 
 
 def test_a_reset_needs_no_timestamp():
-    host, peer, conn = established(TcpOptions())
+    _host, peer, conn = established(TcpOptions())
     peer.ts = None
     peer.inject("R", 1)
     assert conn.state is State.CLOSED
@@ -362,7 +362,7 @@ def test_a_wrong_cookie_is_reset():
 
 
 def test_without_cookies_a_full_queue_is_silent():
-    host, listener = listening(faster(TcpOptions(), syn_cookies=False), limits=Limits(half_open=0))
+    host, _listener = listening(faster(TcpOptions(), syn_cookies=False), limits=Limits(half_open=0))
     client = Peer(host)
     client.inject("S")
     assert host.sent() == []
@@ -422,7 +422,7 @@ def test_port_unreachable_ends_a_handshake_but_not_a_connection():
 def test_ecn_end_to_end():
     options = faster(TcpOptions(), ecn="active")
     pair = Pair(options, wire=WireModel(delay=1_000))
-    conn, client, server = pair.connect(bytes(500_000))
+    conn, _client, server = pair.connect(bytes(500_000))
     pair.run()
     assert conn.ecn_ok
     assert len(server.received) == 500_000
@@ -463,7 +463,7 @@ def test_no_ecn_unless_asked():
 
 
 def test_urgent_data_stays_in_the_stream(isns):
-    host, peer, conn = established(**isns)
+    _host, peer, conn = established(**isns)
     peer.inject("AU", 1, 1, b"abc", urg=2)
     peer.inject("A", 4, 1, b"def")
     assert read_all(conn) == b"abcdef"
@@ -473,7 +473,7 @@ def test_urgent_data_stays_in_the_stream(isns):
 
 
 def test_delayed_ack_waits_for_its_time(isns):
-    host, peer, conn = established(**isns)
+    host, peer, _conn = established(**isns)
     peer.inject("A", 1, 1, b"x")
     assert peer.got() == []
     ((at, packet),) = host.advance(50 * MILLISECOND)
@@ -482,7 +482,7 @@ def test_delayed_ack_waits_for_its_time(isns):
 
 
 def test_every_second_full_segment_is_acknowledged_at_once(isns):
-    host, peer, conn = established(**isns)
+    _host, peer, _conn = established(**isns)
     peer.inject("A", 1, 1, bytes(1_000))
     peer.got()
     acks = []
@@ -531,7 +531,7 @@ def test_keepalive(isns):
 
 def test_user_timeout_counts_from_the_unacknowledged_byte_not_from_idleness():
     """smoltcp#1202."""
-    host, peer, conn = established(faster(NO_TIMESTAMPS, user_timeout=5 * SECOND))
+    host, _peer, conn = established(faster(NO_TIMESTAMPS, user_timeout=5 * SECOND))
     host.advance(60 * SECOND)
     assert conn.state is State.ESTABLISHED
     conn.send(b"x", host.now)
@@ -580,7 +580,7 @@ def test_connections_take_turns():
 
 
 def test_one_connection_may_use_the_whole_budget():
-    host, peer, conn = established(wscale=7)
+    host, _peer, conn = established(wscale=7)
     conn.snd.cc.cwnd = 1_000_000
     conn.send(bytes(500_000), host.now)
     assert len(host.take(64)) == 64

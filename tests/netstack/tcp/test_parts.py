@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -169,7 +170,7 @@ class AssemblerMachine(RuleBasedStateMachine):
     @invariant()
     def ranges_are_in_order_and_apart(self):
         edges = [edge for block in self.assembler.ranges() for edge in block]
-        assert all(a < b for a, b in zip(edges, edges[1:], strict=False))
+        assert all(a < b for a, b in itertools.pairwise(edges))
 
     @invariant()
     def stays_within_its_limits(self):
@@ -404,7 +405,7 @@ def test_isn_moves_with_the_clock_and_differs_by_flow():
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_segment_or_malformed(data):
     try:
-        header, options, payload = tcp.parse(data)
+        _header, options, payload = tcp.parse(data)
     except Malformed:
         return
     assert len(options) + len(payload) + 20 == len(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from tcp_kit import MTU_1040, NO_TIMESTAMPS, PLAIN, Link, Pair, WireModel, established, faster
 
@@ -42,7 +44,7 @@ def sack(peer, *blocks, ack=2):
 
 def test_three_duplicate_acks_retransmit_the_first_segment(isns):
     """RFC 5681 3.2, without SACK."""
-    host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
+    _host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
     for _ in range(2):
         peer.inject("A", 1, at(0))
         assert [s for s in peer.got() if s.payload] == []
@@ -54,7 +56,7 @@ def test_three_duplicate_acks_retransmit_the_first_segment(isns):
 
 def test_a_partial_ack_retransmits_the_next_hole(isns):
     """RFC 6582 3.2 step 3."""
-    host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
+    _host, peer, conn = sending(faster(PLAIN, tlp=False), sack=False, **isns)
     for _ in range(3):
         peer.inject("A", 1, at(0))
     peer.got()
@@ -78,7 +80,7 @@ def test_limited_transmit_sends_new_data_on_two_duplicates():
 
 
 def test_sack_of_three_segments_retransmits_only_the_hole(isns):
-    host, peer, conn = sending(**isns)
+    _host, peer, conn = sending(**isns)
     sack(peer, (at(1), at(2)))
     sack(peer, (at(1), at(3)))
     assert peer.got() == []
@@ -92,13 +94,13 @@ def test_sack_of_three_segments_retransmits_only_the_hole(isns):
 
 
 def test_two_holes_are_repaired_in_one_round(isns):
-    host, peer, conn = sending(**isns)
+    _host, peer, _conn = sending(**isns)
     sack(peer, (at(1), at(4)), (at(5), at(10)))
     assert sorted(s.seq for s in peer.got()) == [at(0), at(4)]
 
 
 def test_without_rack_sack_needs_three_segments_above_the_hole(isns):
-    host, peer, conn = sending(faster(NO_TLP, rack=False), **isns)
+    _host, peer, _conn = sending(faster(NO_TLP, rack=False), **isns)
     sack(peer, (at(1), at(3)))
     assert peer.got() == []
     sack(peer, (at(1), at(4)))
@@ -140,7 +142,7 @@ def test_rack_finds_a_lost_retransmission(isns):
 
 def test_a_superframe_sacked_in_part_is_resent_in_part(isns):
     link = Link(mtu=1040, checksum_offload=True, tso=True)
-    host, peer, conn = sending(link=link, **isns)
+    _host, peer, conn = sending(link=link, **isns)
     assert len(conn.snd.board.records) == 1
     sack(peer, (at(1), at(3)), (at(4), at(10)))
     assert sorted((s.seq, len(s.payload)) for s in peer.got()) == [(at(0), 1_000), (at(3), 1_000)]
@@ -150,7 +152,7 @@ def test_a_superframe_sacked_in_part_is_resent_in_part(isns):
 
 def test_acks_inside_a_superframe(isns):
     link = Link(mtu=1040, checksum_offload=True, tso=True)
-    host, peer, conn = sending(link=link, **isns)
+    _host, peer, conn = sending(link=link, **isns)
     for n in (2, 4, 7, 10):
         peer.inject("A", 1, at(n))
         assert conn.snd.una - conn.snd.iss == at(n)
@@ -214,8 +216,8 @@ def test_timeout_resends_the_first_segment_and_backs_off(isns):
     host.now -= RTT
     seen = [(at_, peer.see(p).seq) for at_, p in host.advance(3 * SECOND)]
     assert [seq for _, seq in seen] == [at(0)] * len(seen)
-    gaps = [b - a for (a, _), (b, _) in zip(seen, seen[1:], strict=False)]
-    assert all(b == 2 * a for a, b in zip(gaps, gaps[1:], strict=False))
+    gaps = [b - a for (a, _), (b, _) in itertools.pairwise(seen)]
+    assert all(b == 2 * a for a, b in itertools.pairwise(gaps))
     assert conn.snd.cc.cwnd == 1_000
     assert conn.info().backoff == len(seen)
 
@@ -264,7 +266,7 @@ def test_sack_reneging_is_survived():
     ],
 )
 def test_nonsense_sack_blocks_do_no_harm(isns, blocks):
-    host, peer, conn = sending(**isns)
+    _host, peer, conn = sending(**isns)
     sack(peer, *blocks)
     peer.got()
     assert conn.state is State.ESTABLISHED
@@ -275,7 +277,7 @@ def test_nonsense_sack_blocks_do_no_harm(isns, blocks):
 
 def test_a_peer_cannot_make_us_keep_a_record_per_byte():
     link = Link(mtu=1040, checksum_offload=True, tso=True)
-    host, peer, conn = sending(link=link, segments=10)
+    _host, peer, conn = sending(link=link, segments=10)
     for i in range(at(0) + 1, at(10), 2):
         sack(peer, (i, i + 1))
     peer.got()
@@ -286,7 +288,7 @@ def test_a_peer_cannot_make_us_keep_a_record_per_byte():
 
 
 def test_sack_blocks_report_the_newest_first(isns):
-    host, peer, conn = established(wscale=7, **isns)
+    _host, peer, _conn = established(wscale=7, **isns)
     peer.inject("A", 1_001, 1, bytes(1_000))
     assert peer.one().sack == ((1_001, 2_001),)
     peer.inject("A", 3_001, 1, bytes(1_000))
@@ -300,7 +302,7 @@ def test_sack_blocks_report_the_newest_first(isns):
 
 def test_duplicate_data_is_reported_by_dsack(isns):
     """RFC 2883."""
-    host, peer, conn = established(wscale=7, **isns)
+    _host, peer, _conn = established(wscale=7, **isns)
     peer.inject("A", 1, 1, bytes(2_000))
     peer.got()
     peer.inject("A", 1, 1, bytes(1_000))
@@ -313,7 +315,7 @@ def test_duplicate_data_is_reported_by_dsack(isns):
 
 
 def test_a_peer_without_sack_gets_a_duplicate_ack_per_segment(isns):
-    host, peer, conn = established(PLAIN, sack=False, **isns)
+    _host, peer, _conn = established(PLAIN, sack=False, **isns)
     for n in range(1, 4):
         peer.inject("A", 1 + 1_000 * n, 1, bytes(1_000))
     assert [s.short for s in peer.got()] == [("A", 1, 0, 1)] * 3
@@ -342,7 +344,7 @@ def test_lossy_transfers_end(loss, options, tso):
 def test_loss_costs_no_timeout_when_acks_flow():
     pair = Pair(wire=WireModel(loss=0.01, delay=5_000), seed=5)
     data = bytes(3_000_000)
-    conn, client, server = pair.connect(data)
+    conn, _client, server = pair.connect(data)
     pair.run()
     assert server.received == data
     assert pair.a.counters["tcp.retransmission_timeouts"] <= 1
@@ -352,7 +354,7 @@ def test_loss_costs_no_timeout_when_acks_flow():
 def test_reordering_alone_causes_few_retransmissions():
     pair = Pair(wire=WireModel(delay=5_000, jitter=1_000), seed=5)
     data = bytes(2_000_000)
-    conn, client, server = pair.connect(data)
+    conn, _client, server = pair.connect(data)
     pair.run()
     assert server.received == data
     assert conn.snd.board.retrans_ever < 0.02 * len(data)

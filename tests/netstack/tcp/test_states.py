@@ -43,7 +43,7 @@ def test_active_open(isns):
 
 
 def test_data_on_the_syn_ack_is_taken(isns):
-    host, peer, conn = syn_sent(**isns)
+    _host, peer, conn = syn_sent(**isns)
     peer.inject("SA", 0, 1, b"early")
     assert peer.one().ack == 6
     assert read_all(conn) == b"early"
@@ -58,14 +58,14 @@ def test_syn_sent_refused(isns):
 
 
 def test_syn_sent_ignores_a_rst_that_acknowledges_something_else(isns):
-    host, peer, conn = syn_sent(**isns)
+    _host, peer, conn = syn_sent(**isns)
     peer.inject("RA", 0, 7)
     peer.inject("R", 0)
     assert conn.state is State.SYN_SENT
 
 
 def test_syn_sent_resets_a_wrong_ack(isns):
-    host, peer, conn = syn_sent(**isns)
+    _host, peer, conn = syn_sent(**isns)
     peer.inject("A", 0, 9)
     assert peer.one().short == ("R", 9, 0, 0)
     peer.inject("SA", 0, 0)
@@ -74,7 +74,7 @@ def test_syn_sent_resets_a_wrong_ack(isns):
 
 
 def test_syn_is_retransmitted_with_backoff_until_the_end():
-    host, peer, conn = syn_sent(faster(NO_TIMESTAMPS, syn_retries=3))
+    host, _peer, conn = syn_sent(faster(NO_TIMESTAMPS, syn_retries=3))
     times = [at for at, _ in host.advance(100 * SECOND)]
     assert times == [1 * SECOND, 3 * SECOND, 7 * SECOND]
     assert host.take_events() == [Closed(conn, CloseReason.TIMEOUT)]
@@ -95,7 +95,7 @@ def test_simultaneous_open(isns):
 
 
 def test_simultaneous_open_ended_by_a_plain_ack(isns):
-    host, peer, conn = syn_sent(**isns)
+    _host, peer, conn = syn_sent(**isns)
     peer.inject("S", 0)
     peer.one()
     peer.inject("A", 1, 1)
@@ -129,7 +129,7 @@ def test_two_hosts_open_to_each_other_at_once():
 
 
 def test_close_in_syn_sent_forgets(isns):
-    host, peer, conn = syn_sent(**isns)
+    host, _peer, conn = syn_sent(**isns)
     conn.close(host.now)
     assert conn.state is State.CLOSED
     assert list(host.tcp.connections()) == []
@@ -171,7 +171,7 @@ def test_passive_open(isns):
 
 
 def test_fin_completes_the_handshake_too(isns):
-    host, peer, listener = half_open(isns)
+    _host, peer, listener = half_open(isns)
     peer.inject("FA", 1, 1)
     conn = listener.accept()
     assert conn is not None
@@ -202,7 +202,7 @@ def test_syn_received_stays(isns, flags, seq, ack, answer):
 
 
 def test_syn_received_reset_returns_to_listen(isns):
-    host, peer, listener = half_open(isns)
+    host, peer, _listener = half_open(isns)
     peer.inject("R", 1)
     assert host.tcp.half_open == 0
     assert peer.got() == []
@@ -211,7 +211,7 @@ def test_syn_received_reset_returns_to_listen(isns):
 
 
 def test_syn_ack_is_retransmitted(isns):
-    host, peer, listener = half_open(isns)
+    host, _peer, _listener = half_open(isns)
     times = [at for at, p in host.advance(100 * SECOND) if p.tcp.flag_text == "SA"]
     assert times == [1 * SECOND, 3 * SECOND, 7 * SECOND, 15 * SECOND, 31 * SECOND]
     assert host.tcp.half_open == 0
@@ -303,7 +303,7 @@ def test_simultaneous_close(isns):
 
 
 def test_fin_wait_1_takes_fin_and_ack_in_one(isns):
-    host, peer, conn = fin_wait_1(isns)
+    _host, peer, conn = fin_wait_1(isns)
     peer.inject("FA", 1, 2)
     assert conn.state is State.TIME_WAIT
     assert peer.one().short == ("A", 2, 0, 2)
@@ -311,7 +311,7 @@ def test_fin_wait_1_takes_fin_and_ack_in_one(isns):
 
 @pytest.mark.parametrize("reach", [fin_wait_1, fin_wait_2])
 def test_half_closed_still_receives(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     peer.inject("A", 1, 2, b"late" * 600)
     assert read_all(conn) == b"late" * 600
     assert peer.got()[-1].ack == 2_401
@@ -324,7 +324,7 @@ def test_close_wait_still_sends(isns):
 
 
 def test_send_after_shutdown_is_misuse(isns):
-    host, peer, conn = fin_wait_1(isns)
+    host, _peer, conn = fin_wait_1(isns)
     with pytest.raises(Misuse):
         conn.send(b"x", host.now)
 
@@ -346,7 +346,7 @@ def test_reset_in_every_synchronized_state(isns, reach):
 
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_syn_in_every_synchronized_state_is_challenged(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     state, nxt = conn.state, conn.rcv.nxt - conn.hs.irs
     peer.inject("S", nxt)
     answer = peer.one()
@@ -356,7 +356,7 @@ def test_syn_in_every_synchronized_state_is_challenged(isns, reach):
 
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_ack_of_something_not_yet_sent_is_answered(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     state, nxt = conn.state, conn.rcv.nxt - conn.hs.irs
     peer.inject("A", nxt, 9_000)
     assert peer.one().flags == "A"
@@ -365,7 +365,7 @@ def test_ack_of_something_not_yet_sent_is_answered(isns, reach):
 
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_segment_without_ack_is_dropped(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     state = conn.state
     peer.inject("F", conn.rcv.nxt - conn.hs.irs)
     assert peer.got() == []
@@ -374,7 +374,7 @@ def test_segment_without_ack_is_dropped(isns, reach):
 
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_out_of_window_segment_is_answered_by_an_ack(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     peer.inject("A", 90_000_000, 1, b"x")
     answer = peer.one()
     assert (answer.flags, answer.ack) == ("A", conn.rcv.nxt - conn.hs.irs)
@@ -393,14 +393,14 @@ def test_abort_in_every_synchronized_state_resets(isns, reach):
 
 @pytest.mark.parametrize("reach", [close_wait, closing, last_ack])
 def test_text_after_their_fin_is_ignored(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, conn = reach(isns)
     peer.inject("A", 2, 1, b"impossible")
     assert conn.recv_queue_bytes == 0
 
 
 @pytest.mark.parametrize("reach", [close_wait, closing, last_ack])
 def test_a_repeated_fin_is_acknowledged_again(isns, reach):
-    host, peer, conn = reach(isns)
+    _host, peer, _conn = reach(isns)
     peer.inject("FA", 1, 1)
     assert [s.ack for s in peer.got()] == [2]
 
@@ -438,7 +438,7 @@ def test_fin_wait_2_of_an_orphan_ends_in_time(isns):
 
 
 def test_fin_wait_2_of_a_held_connection_waits_for_ever(isns):
-    host, peer, conn = fin_wait_2(isns)
+    host, _peer, _conn = fin_wait_2(isns)
     assert host.tcp.next_timeout() is None
 
 
@@ -453,7 +453,7 @@ def test_close_is_repeatable(isns):
 
 
 def test_time_wait_ends_after_2_msl(isns):
-    host, peer, conn = time_wait(isns)
+    host, peer, _conn = time_wait(isns)
     assert host.tcp.next_timeout() == host.now + 60 * SECOND
     host.advance(60 * SECOND)
     assert host.tcp.time_wait_count == 0
@@ -462,7 +462,7 @@ def test_time_wait_ends_after_2_msl(isns):
 
 
 def test_time_wait_acknowledges_the_fin_again_and_starts_over(isns):
-    host, peer, conn = time_wait(isns)
+    host, peer, _conn = time_wait(isns)
     host.now += 30 * SECOND
     peer.inject("FA", 1, 2)
     assert peer.one().short == ("A", 2, 0, 2)
@@ -470,7 +470,7 @@ def test_time_wait_acknowledges_the_fin_again_and_starts_over(isns):
 
 
 def test_time_wait_reset(isns):
-    host, peer, conn = time_wait(isns)
+    host, peer, _conn = time_wait(isns)
     peer.inject("R", 900)
     assert host.tcp.time_wait_count == 1
     peer.inject("R", 2)
@@ -480,7 +480,7 @@ def test_time_wait_reset(isns):
 
 def test_time_wait_gives_way_to_a_newer_syn(isns):
     """RFC 9293 MAY-2, RFC 6191 without timestamps."""
-    host, peer, conn = time_wait(isns)
+    host, peer, _conn = time_wait(isns)
     host.tcp.isn.iss = isns["host_iss"]
     peer.inject("S", 90_000)
     answer = peer.one()
@@ -490,7 +490,7 @@ def test_time_wait_gives_way_to_a_newer_syn(isns):
 
 
 def test_time_wait_acknowledges_an_old_syn(isns):
-    host, peer, conn = time_wait(isns)
+    host, peer, _conn = time_wait(isns)
     peer.inject("S", -5)
     assert peer.one().short == ("A", 2, 0, 2)
     assert host.tcp.time_wait_count == 1

@@ -51,7 +51,7 @@ def test_any_two_ends_agree_on_the_bytes(left, right, link_a, link_b, wire, seed
     up = STREAM[: data.draw(st.sampled_from([0, 1, 3_000, 60_000]))]
     down = STREAM[: data.draw(st.sampled_from([0, 1, 3_000, 60_000]))][::-1]
     pair = Pair(left, options_b=right, link=link_a, link_b=link_b, wire=wire, seed=seed, iss=iss)
-    conn, client, server = pair.connect(up, down)
+    _conn, client, server = pair.connect(up, down)
     client.chunk = data.draw(st.sampled_from([7, 1_000, 100_000]))
     if client.chunk == 7:
         client.outgoing = up[:2_000]
@@ -81,7 +81,7 @@ def test_any_two_ends_agree_on_the_bytes(left, right, link_a, link_b, wire, seed
 def test_a_slow_reader_stalls_the_sender_and_loses_nothing():
     limits = Limits(rcv_buffer=20_000)
     pair = Pair(wire=WireModel(delay=1_000), limits=limits)
-    conn, client, server = pair.connect(STREAM)
+    _conn, _client, server = pair.connect(STREAM)
     held = []
     original = pair._read
 
@@ -122,7 +122,7 @@ def test_throughput_is_not_far_from_what_the_loss_allows():
     rows = []
     for loss, delay in ((0.0, 0), (0.0, 20_000), (0.01, 0), (0.01, 20_000), (0.05, 5_000)):
         pair = Pair(wire=WireModel(loss=loss, delay=delay), seed=11)
-        conn, client, server = pair.connect(STREAM * 5)
+        _conn, _client, server = pair.connect(STREAM * 5)
         start = pair.now
         pair.run()
         assert len(server.received) == 2_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tcp_kit import (
     MTU_1040,
     NO_TIMESTAMPS,
@@ -56,7 +58,7 @@ def test_zero_window_five_answers_then_data_at_once(isns):
         assert peer.one().short == ("A", 0, 0, 1)
         peer.inject("A", 1, 1, wnd=0)
         assert peer.got() == []
-    assert all(b == 2 * a for a, b in zip(times, times[1:], strict=False)), times
+    assert all(b == 2 * a for a, b in itertools.pairwise(times)), times
     assert conn.state is State.ESTABLISHED
     peer.inject("A", 1, 1, wnd=1_000)
     assert peer.one().short == ("A", 1, 10, 1)
@@ -78,7 +80,7 @@ def test_zero_window_answers_keep_the_connection_alive_for_ever():
 
 def test_draining_a_full_buffer_announces_the_window_at_once(isns):
     """smoltcp#199: no further input is needed."""
-    host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0, **isns)
+    _host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0, **isns)
     for i in range(4):
         peer.inject("A", 1 + 1_000 * i, 1, b"d" * 1_000)
     assert peer.got()[-1].wnd == 0
@@ -90,7 +92,7 @@ def test_draining_a_full_buffer_announces_the_window_at_once(isns):
 
 def test_draining_a_window_of_three_bytes_announces_it_at_once():
     """google/gvisor#1398: it was never 0."""
-    host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
+    _host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
     for i in range(3):
         peer.inject("A", 1 + 1_000 * i, 1, b"d" * 1_000)
     peer.inject("A", 3_001, 1, b"d" * 997)
@@ -101,7 +103,7 @@ def test_draining_a_window_of_three_bytes_announces_it_at_once():
 
 def test_reading_a_little_announces_nothing():
     """Receiver SWS avoidance."""
-    host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
+    _host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
     for i in range(4):
         peer.inject("A", 1 + 1_000 * i, 1, b"d" * 1_000)
     peer.got()
@@ -113,7 +115,7 @@ def test_reading_a_little_announces_nothing():
 
 def test_probe_of_a_nearly_full_buffer_gets_window_0_not_1():
     """google/gvisor#5984."""
-    host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
+    _host, peer, conn = established(faster(NO_TIMESTAMPS, rcv_buf=4_000), wscale=0)
     for i in range(4):
         peer.inject("A", 1 + 1_000 * i, 1, b"d" * 1_000)
     peer.got()
@@ -196,7 +198,7 @@ def test_rst_right_behind_data_closes_silently(isns):
 
 def test_rst_elsewhere_in_the_window_is_challenged_with_the_current_ack(isns):
     """smoltcp#338."""
-    host, peer, conn = established(**isns)
+    _host, peer, conn = established(**isns)
     peer.inject("A", 1, 1, b"d" * 100)
     peer.inject("R", 50_000)
     answers = peer.got()
@@ -224,7 +226,7 @@ def test_challenge_acks_are_rate_limited_but_answers_to_data_are_not():
 
 
 def test_rst_outside_the_window_is_ignored(isns):
-    host, peer, conn = established(**isns)
+    _host, peer, conn = established(**isns)
     peer.inject("R", -1)
     peer.inject("R", 3_000_000)
     assert conn.state is State.ESTABLISHED
@@ -235,7 +237,7 @@ def test_rst_outside_the_window_is_ignored(isns):
 
 
 def test_fin_before_its_data(isns):
-    host, peer, conn = established(**isns)
+    _host, peer, conn = established(**isns)
     peer.inject("FA", 101, 1)
     assert peer.one().short == ("A", 1, 0, 1), "a duplicate ACK at once"
     assert not conn.at_eof
@@ -247,7 +249,7 @@ def test_fin_before_its_data(isns):
 
 
 def test_data_after_the_fin_is_discarded(isns):
-    host, peer, conn = established(**isns)
+    _host, peer, conn = established(**isns)
     peer.inject("FA", 101, 1)
     peer.inject("A", 102, 1, b"ZZZ")
     peer.inject("A", 1, 1, b"d" * 100 + b"ZZZ")
@@ -261,7 +263,7 @@ def test_data_after_the_fin_is_discarded(isns):
 def test_half_close_answers_after_eof(isns):
     """Data, FIN; the handler reads to EOF, then writes 50 kB and closes: all bytes, then FIN, no RST."""
     pair = Pair(iss=(isns["host_iss"], isns["peer_iss"]), wire=WireModel(delay=500))
-    conn, client, server = pair.connect(b"question" * 100, b"")
+    _conn, client, server = pair.connect(b"question" * 100, b"")
     reply = b"0123456789" * 5_000
     server.outgoing, server.shut = b"", True  # nothing until EOF
 
@@ -279,7 +281,7 @@ def test_half_close_answers_after_eof(isns):
 
 def test_half_close_of_the_server_first(isns):
     pair = Pair(iss=(isns["host_iss"], isns["peer_iss"]), wire=WireModel(delay=500))
-    conn, client, server = pair.connect(b"", b"banner")
+    _conn, client, server = pair.connect(b"", b"banner")
     client.shut = True
     data = b"0123456789" * 5_000
 
@@ -367,7 +369,7 @@ def test_ten_thousand_spoofed_syns():
 
 
 def test_without_offload_every_frame_fits(isns):
-    host, peer, conn = established(mss=700, **isns)
+    host, _peer, conn = established(mss=700, **isns)
     conn.send(bytes(50_000), host.now)
     total = 0
     for tx in host.take():
@@ -395,7 +397,7 @@ def test_with_offload_a_superframe_carries_a_partial_checksum(isns):
 
 
 def test_partial_checksums_are_accepted_where_the_link_vouches():
-    host, peer, conn = established(link=TSO)
+    _host, peer, conn = established(link=TSO)
     peer.inject("A", 1, 1, b"abc", checksum=0x1234, csum_ok=True)
     assert read_all(conn) == b"abc"
 
@@ -500,7 +502,7 @@ def test_a_reset_is_told_to_whoever_waits():
 
 
 def test_retransmission_gives_up_and_tells(isns):
-    host, peer, conn = established(faster(NO_TIMESTAMPS, data_retries=3, tlp=False), **isns)
+    host, _peer, conn = established(faster(NO_TIMESTAMPS, data_retries=3, tlp=False), **isns)
     conn.send(b"x", host.now)
     seen = host.advance(600 * SECOND)
     assert [p.tcp.flag_text for _, p in seen] == ["PA"] * 4 + ["RA"]
@@ -534,7 +536,7 @@ def test_a_fin_just_beyond_a_full_window_is_taken(isns):
 
 
 def test_what_fills_the_first_hole_is_taken_however_many_holes_there_are(isns):
-    host, peer, conn = established(faster(NO_TIMESTAMPS, ooo_ranges=2), wscale=7, **isns)
+    _host, peer, conn = established(faster(NO_TIMESTAMPS, ooo_ranges=2), wscale=7, **isns)
     for at in (3, 5, 7, 9):
         peer.inject("A", at, 1, b"x")
     assert len(conn.rcv.assembler.ranges()) == 2

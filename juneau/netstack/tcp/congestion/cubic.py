@@ -1,4 +1,4 @@
-"""CUBIC (RFC 9438). Windows are bytes here and segments in the RFC; integers, no floats on the way of an ACK."""
+"""CUBIC (RFC 9438). Windows are bytes here and segments in the RFC."""
 
 from __future__ import annotations
 
