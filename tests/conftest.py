@@ -46,4 +46,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     left_out = [r for r in terminalreporter.getreports("skipped") if lacking() in str(r.longrepr)]
     if left_out:
-        terminalreporter.write_line(f"left out: {len(left_out)} tests with real packets ({lacking()})", yellow=True)
+        terminalreporter.write_line(
+            f"left out: {len(left_out)} tests with real packets ({lacking()})", yellow=True
+        )
