@@ -364,6 +364,42 @@ async def test_close_hands_the_rest_to_the_stack(pair: Pair) -> None:
     assert len(list(pair.client.stack.tcp.connections())) == 1, "the orphan"
 
 
+async def test_a_reset_is_reported_while_reading_is_paused(pair: Pair) -> None:
+    """Here ours departs: a kernel transport hears of it when reading resumes."""
+    accepted: list[Recorder] = []
+
+    def factory() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    await pair.server.create_server(factory, port=80)
+    transport, _ = await pair.client.create_connection(Recorder, SERVER, 80)
+    await until(lambda: accepted and accepted[0].made.done())
+    accepted[0].transport.pause_reading()
+    transport.write(b"never read")
+    await asyncio.sleep(0.01)
+    transport.abort()
+    assert is_reset(await within(accepted[0].lost))
+    assert accepted[0].calls == ["made", "lost"]
+
+
+async def test_data_just_before_a_reset_is_delivered(pair: Pair) -> None:
+    accepted: list[Recorder] = []
+
+    def factory() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    await pair.server.create_server(factory, port=80)
+    transport, _ = await pair.client.create_connection(Recorder, SERVER, 80)
+    transport.write(b"last words")
+    pair.client.settle()
+    transport.abort()
+    await until(lambda: accepted)
+    assert is_reset(await within(accepted[0].lost))
+    assert accepted[0].calls == ["made", "data", "lost"]
+
+
 async def test_socket_object(pair: Pair) -> None:
     """aiohttp, uvicorn and asyncssh look at it."""
     await pair.server.create_server(Recorder, port=80)
