@@ -1,4 +1,6 @@
-"""A TCP layer without the rest of the stack, a raw peer that speaks segments to it, and two layers on a wire."""
+"""A TCP layer without the rest of the stack, a raw peer for it, and two layers on a wire."""
+
+# ruff: noqa: B008 (the defaults are frozen)
 
 from __future__ import annotations
 
@@ -174,7 +176,8 @@ class Seen:
     sack: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.flags} {self.seq}:{self.seq + len(self.payload)} ack {self.ack} win {self.wnd} {self.sack}"
+        end = self.seq + len(self.payload)
+        return f"{self.flags} {self.seq}:{end} ack {self.ack} win {self.wnd} {self.sack}"
 
     @property
     def short(self) -> tuple[str, int, int, int]:

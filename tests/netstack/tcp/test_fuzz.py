@@ -62,10 +62,16 @@ class HostilePeer(RuleBasedStateMachine):
         return self.conns[-1] if self.conns else None
 
     @rule(
-        flags=flags, seq=near, ack=near, size=st.sampled_from([0, 0, 1, 10, 999, 1_000, 5_000]), wnd=st.integers(0, 65_535),
-        ts=st.one_of(st.none(), st.integers(0, 2**32 - 1), st.just(1)), blocks=st.lists(st.tuples(near, near), max_size=3),
-        urg=st.integers(0, 100), ecn=st.sampled_from([0, 0, 1, 3]),
-    )  # fmt: skip
+        flags=flags,
+        seq=near,
+        ack=near,
+        size=st.sampled_from([0, 0, 1, 10, 999, 1_000, 5_000]),
+        wnd=st.integers(0, 65_535),
+        ts=st.one_of(st.none(), st.integers(0, 2**32 - 1), st.just(1)),
+        blocks=st.lists(st.tuples(near, near), max_size=3),
+        urg=st.integers(0, 100),
+        ecn=st.sampled_from([0, 0, 1, 3]),
+    )
     def segment(self, flags, seq, ack, size, wnd, ts, blocks, urg, ecn):
         conn = self.conn()
         base_seq = conn.rcv.nxt - conn.hs.irs if conn else 1

@@ -172,7 +172,7 @@ def test_the_echo_is_of_the_segment_that_moved_the_window(isns):
 
 
 def test_a_segment_without_the_agreed_timestamp_is_dropped_unless_told_otherwise():
-    host, peer, conn = established(TcpOptions())
+    _host, peer, conn = established(TcpOptions())
     peer.ts = None
     peer.inject("A", 1, 1, b"x")
     assert conn.recv_queue_bytes == 0

@@ -1,4 +1,4 @@
-"""What other stacks got wrong, one test for each trap; the issue that found it is named where there is one."""
+"""What other stacks got wrong, one test for each trap, with the issue that found it where there is one."""
 
 from __future__ import annotations
 
