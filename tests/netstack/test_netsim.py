@@ -28,8 +28,9 @@ PATIENCE = 3_600 * SECOND
 STALL = 130 * SECOND
 """Longer than two backed-off RTOs of `rto_max`: nobody waits so long for the next byte."""
 
+_RATE, _QUEUE = f"{BANDWIDTH // 10**6} Mbit/s", f"{QUEUE_BYTES >> 10} KiB"
 HEAD = f"""\
-Mbit/s of one connection over a wire of {BANDWIDTH // 10**6} Mbit/s with a queue of {QUEUE_BYTES >> 10} KiB, in virtual time.
+Mbit/s of one connection over a wire of {_RATE} with a queue of {_QUEUE}, in virtual time.
 disorder: 5 % reordered by a quarter RTT (at least 200 us), 1 % duplicated, jitter of a tenth RTT.
 Recorded by `python tests/netstack/test_netsim.py --update`.
 

@@ -408,7 +408,7 @@ def test_frag_needed_has_a_floor():
 def test_port_unreachable_ends_a_handshake_but_not_a_connection():
     host, peer, conn = syn_sent()
     host.tcp.receive_icmp_error(flow(conn), IcmpErrorKind.PORT, 0, conn.snd.iss, host.now)
-    assert host.take_events() == [Closed(conn, CloseReason.UNREACHABLE)]
+    assert host.take_events() == [Closed(conn, CloseReason.REFUSED)]
     host, peer, conn = established()
     conn.send(b"x", host.now)
     peer.got()
