@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from juneau.app import conns
 from juneau.app.capture import Captures
 from juneau.model.cluster import Subnet
 from juneau.model.ids import Protocol, TenantId
@@ -20,7 +20,6 @@ from juneau.model.ids import Protocol, TenantId
 if TYPE_CHECKING:
     from juneau.app.lab import Lab
     from juneau.app.node import Node
-    from juneau.netstack.tcp.info import TcpInfo
 
 _SHUTDOWN_S: Final = 2.0
 """What a reader of a capture has to take what is left."""
@@ -59,7 +58,14 @@ class ControlApi:
             await self._runner.cleanup()
 
     def _answers(self) -> dict[str, Callable[[], Any]]:
-        return {"status": self.status, "drops": self.drops, "flows": self.flows, "conns": self.conns}
+        return {
+            "status": self.status,
+            "drops": self.drops,
+            "flows": self.flows,
+            "conns": self.conns,
+            "listeners": self.listeners,
+            "remnants": self.remnants,
+        }
 
     def status(self) -> dict[str, Any]:
         lab, view = self._lab, self._lab.plan.view
@@ -85,14 +91,18 @@ class ControlApi:
         }
 
     def drops(self) -> dict[str, Any]:
-        """Why packets went nowhere: the kernel side by reason, the stacks' counters, the services' events."""
+        """Why packets went nowhere: the kernel side by reason, the stacks' counters, the services' events;
+        and what the kernel side let through."""
         names = {vpc.vpc_id: vpc.name for vpc in self._lab.plan.view.vpcs.values()}
         stacks = {names[vpc]: stack.stack.counters.snapshot() for vpc, stack in self._node.stacks()}
         services = [
             self._names(labels.tenant) | {"service": labels.service, "events": events}
             for labels, events in self._node.registry.metrics.snapshot().items()
         ]
-        return {"plane": self._node.plane.drops(), "stacks": stacks, "services": services}
+        plane, dropped = self._node.plane, self._node.plane.drops()
+        passed = {f"bpf.{name}": count for name, count in plane.passes().items()}
+        passed |= {name: count for name, count in plane.counters.items() if name not in dropped}
+        return {"plane": dropped, "passed": passed, "stacks": stacks, "services": services}
 
     def flows(self) -> list[dict[str, Any]]:
         rows = []
@@ -106,15 +116,13 @@ class ControlApi:
         return rows
 
     def conns(self) -> list[dict[str, Any]]:
-        rows = []
-        for vpc_id, stack in self._node.stacks():
-            vpc = self._lab.plan.view.vpc_by_id[vpc_id].name
-            for conn in stack.stack.tcp.connections():
-                path: Any = conn.path
-                names = self._names(path.tenant) if hasattr(path, "tenant") else {"vpc": vpc, "subnet": ""}
-                row = {"local": str(conn.local), "remote": str(conn.remote), "state": conn.state.name}
-                rows.append(names | row | {"info": _plain(conn.info())})
-        return rows
+        return conns.connections(self._lab, self._node)
+
+    def listeners(self) -> list[dict[str, Any]]:
+        return conns.listeners(self._lab, self._node)
+
+    def remnants(self) -> list[dict[str, Any]]:
+        return conns.remnants(self._lab, self._node)
 
     def _pods(self) -> Iterator[dict[str, Any]]:
         for plan, record in zip(self._lab.plan.pods, self._lab.record.pods, strict=True):
@@ -171,9 +179,3 @@ def _subnet(subnet: Subnet) -> dict[str, Any]:
 
 def _proto(number: int) -> str:
     return Protocol(number).name.lower() if number in set(Protocol) else str(number)
-
-
-def _plain(info: TcpInfo) -> dict[str, Any]:
-    """As JSON can carry it, less what the row says already."""
-    fields = asdict(info)
-    return {key: value for key, value in fields.items() if key not in ("state", "local", "remote")}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from juneau.cli.lab import Name
+from juneau.cli.lab import Name, named
 from juneau.cli.output import handled, need_root
 
 
@@ -33,12 +33,11 @@ def capture(
     """
     need_root("capture")
     from juneau.app.savefile import STDOUT, save
-    from juneau.app.settings import lab_settings
     from juneau.app.state import StateDir, find, find_pod
 
     if write == STDOUT and sys.stdout.isatty():
         raise typer.BadParameter("a terminal shows no pcapng (redirect it)", param_hint="-w")
-    settings = lab_settings(name)
+    settings = named(name)
     record = find(settings)
     key = find_pod(record, pod).key if pod else ""
     query = {"pod": key, "vpc": vpc, "duration": duration, "count": count}

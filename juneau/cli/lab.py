@@ -63,7 +63,7 @@ def up(
 ) -> None:
     """Bring a lab up; Ctrl-C takes it down."""
     need_root("lab up")
-    settings = _settings(name, no_offload)
+    settings = named(name, no_offload)
     paths = [*files, *(more or [])]
     if detach:
         status = _detached(_up_arguments(paths, services or [], no_offload, name))
@@ -100,7 +100,7 @@ def run(
     """
     need_root("lab run")
     argv = _after_dashes(command)
-    settings = _settings(name, no_offload)
+    settings = named(name, no_offload)
     progress = _progress()
     lab = _lab(settings, _plan(files, settings), _services(services), progress)
 
@@ -129,7 +129,7 @@ def exec_(
     from juneau.app import netns, podinit
     from juneau.app.state import find, find_pod
 
-    record = find_pod(find(_settings(name)), pod)
+    record = find_pod(find(named(name)), pod)
     os.environ["HOSTNAME"] = record.hostname
     entry = (str(netns.path(record.netns)), record.resolv_conf, record.hostname, "")
     raise typer.Exit(podinit.main([*entry, *argv]))
@@ -143,7 +143,7 @@ def status(name: Name = "lab", output: OutputOption = Format.table) -> None:
     from juneau.app.state import StateDir, find
 
     need_root("lab status")
-    settings = _settings(name)
+    settings = named(name)
     find(settings)
     _show(get(StateDir(settings.state_dir).control, "status"), output)
 
@@ -156,7 +156,7 @@ def down(name: Name = "lab", output: OutputOption = Format.table) -> None:
     from juneau.app import lab
 
     progress = Progress()
-    removed = lab.down(_settings(name), report=progress)
+    removed = lab.down(named(name), report=progress)
     progress("")
     if output is Format.json:
         emit_json({"lab": name, "removed": removed})
@@ -167,7 +167,7 @@ def down(name: Name = "lab", output: OutputOption = Format.table) -> None:
         )
 
 
-def _settings(name: str, no_offload: bool = False) -> LabSettings:
+def named(name: str, no_offload: bool = False) -> LabSettings:
     from juneau.app.settings import lab_settings
 
     try:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, TypeVar
 
@@ -89,9 +89,8 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     """A Rich table on a terminal, plain aligned columns in a pipe, where there is no edge to wrap at."""
     cells = [tuple(map(str, row)) for row in rows]
     if not sys.stdout.isatty():
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        for row in (tuple(columns), *cells):
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        for line in aligned([tuple(columns), *cells]):
+            print(line)
         return
     from rich.console import Console
     from rich.table import Table
@@ -101,6 +100,13 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A line per row, columns as wide as they must be."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def warnings_to_stderr() -> None:

@@ -49,6 +49,8 @@ def test_help(command: list[str]):
         ["lab", "down"],
         ["serve", "x.py:handle", "--tcp", "80"],
         ["drops"],
+        ["conns"],
+        ["capture", "-w", "x"],
     ],
 )
 def test_without_root_one_line_and_status_2(monkeypatch: pytest.MonkeyPatch, command: list[str]):
@@ -82,7 +84,15 @@ class TestAsRoot:
         assert run("lab", "exec", "a", "--")[0] == 2
 
     @pytest.mark.parametrize(
-        "command", [["lab", "status"], ["flows"], ["conns"], ["drops"], ["lab", "exec", "a", "ls"]]
+        "command",
+        [
+            ["lab", "status"],
+            ["flows"],
+            ["conns", "-a"],
+            ["drops"],
+            ["lab", "exec", "a", "ls"],
+            ["capture", "-w", "x"],
+        ],
     )
     def test_no_lab(self, command: list[str]):
         code, out, err = run(*command)
