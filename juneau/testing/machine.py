@@ -167,7 +167,7 @@ class TwoStacks(RuleBasedStateMachine):
             self.net.advance(100 * MILLISECOND)
         for half in self.halves:
             self._check_complete(half)
-            if not half.shut and half.gone is None:
+            if half.gone is None:
                 half.conn.close(self.net.now)
         self.net.advance(ENDS_WITHIN)
         for host in (self.client, self.server):
