@@ -38,4 +38,4 @@ def test_the_readmes_serve_command_answers():
         f"{command.strip()} --name readme", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("hello 10.80.0.10, this is handle of ")
+    assert done.stdout.startswith("hello 10.80.0.10, this is hello of serve ")
