@@ -3,6 +3,7 @@
 Handlers see asyncio objects and the registry, never the packet plane or the insides of a stack.
 """
 
+from juneau.model.ids import Protocol
 from juneau.services.datagrams import PacketHandler, PacketRequest, Responder
 from juneau.services.framework import (
     FunctionService,
@@ -41,6 +42,7 @@ __all__ = [
     "Metrics",
     "PacketHandler",
     "PacketRequest",
+    "Protocol",
     "Registry",
     "Responder",
     "ServerBinding",

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from ssl import SSLContext
 from typing import Any, Final
 
 from juneau.model.cluster import ClusterView, Subnet, Vpc
@@ -42,6 +43,9 @@ class Listener:
     port: int
     handle: StreamHandler | PacketHandler | None = None
     protocol_factory: Callable[[], asyncio.BaseProtocol] | None = None
+    """For foreign servers: what they would give to `loop.create_server`."""
+    ssl: SSLContext | None = None
+    """TCP only: TLS from the first byte."""
 
 
 @dataclass(frozen=True, slots=True)

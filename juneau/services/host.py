@@ -172,13 +172,14 @@ class ServiceHost:
     async def _bind(self, service: VirtualService, step: Start, extra: dict[str, object]) -> Binding:
         listener = _listener(service, step.name)
         registry, spec, handle = self._registry, step.spec, cast(Any, listener.handle)
+        tls = {"ssl": listener.ssl} if listener.ssl is not None else {}
         if listener.protocol_factory is not None:
             make = (
                 registry.create_server
                 if listener.proto == Protocol.TCP
                 else registry.create_datagram_endpoint
             )
-            return await make(spec, listener.protocol_factory, name=service.name, extra=extra)
+            return await make(spec, listener.protocol_factory, name=service.name, extra=extra, **tls)
         if listener.proto == Protocol.UDP:
             limits = service.udp_limits
             return await registry.register_udp_handler(
@@ -191,6 +192,7 @@ class ServiceHost:
             limits=service.tcp_limits,
             name=service.name,
             extra=extra,
+            **tls,
         )
 
     async def _stop_bindings(self, names: Sequence[Name]) -> None:

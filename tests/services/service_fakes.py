@@ -131,6 +131,8 @@ class FakeStack:
     def __init__(self) -> None:
         self.addresses: set[int] = set()
         self.servers: dict[tuple[str, int], FakeServer] = {}
+        self.asked: dict[tuple[str, int], dict[str, Any]] = {}
+        """What else `create_server` was given."""
         self.endpoints: dict[tuple[str, int], tuple[FakeDatagrams, Any]] = {}
         self.steps: list[str] = []
         self.fail: set[str] = set()
@@ -145,9 +147,10 @@ class FakeStack:
         self.addresses.remove(ip)
 
     async def create_server(
-        self, factory: Any, host: str, port: int, *, extra: Any = None, **_: Any
+        self, factory: Any, host: str, port: int, *, extra: Any = None, **options: Any
     ) -> FakeServer:
         await self._step("create_server")
+        self.asked[host, port] = options
         self.servers[host, port] = server = FakeServer(self, (host, port), factory, dict(extra or {}))
         return server
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
@@ -11,7 +12,7 @@ from service_fakes import FakeMaps, FakeStack, settle, spec, subnet, view
 
 from juneau.model.cluster import Pod
 from juneau.model.ids import Mac, Protocol, ServiceId, TenantId
-from juneau.services import FunctionService, Registry, ServiceError, ServiceHost, VirtualService
+from juneau.services import FunctionService, Listener, Registry, ServiceError, ServiceHost, VirtualService
 from juneau.services.dns.service import DnsService
 from juneau.services.framework import reserved_address, service_mac
 from juneau.services.host import Name, Start, Stop, reconcile
@@ -127,6 +128,25 @@ async def test_handlers_know_vpc_and_subnet_by_name():
     transports = [world.stacks[n].connect(80) for n in (1, 2)]
     await settle()
     assert [bytes(t.sent) for t in transports] == [b"a/a-net", b"b/b-net"]
+    await world.host.close()
+
+
+async def test_foreign_protocols_and_tls_reach_the_stack():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    class Foreign(VirtualService):
+        def listeners(self):
+            return (
+                Listener(Protocol.TCP, 80, protocol_factory=asyncio.Protocol),
+                Listener(Protocol.TCP, 443, protocol_factory=asyncio.Protocol, ssl=context),
+                Listener(Protocol.TCP, 8443, Echo().handle_tcp, ssl=context),
+            )
+
+    world = World(Foreign())
+    await world.host.update(view(A))
+    assert world.errors() == []
+    asked = {port: options.get("ssl") for (_, port), options in world.stacks[1].asked.items()}
+    assert asked == {80: None, 443: context, 8443: context}
     await world.host.close()
 
 
