@@ -363,7 +363,7 @@ class TcpConnection:
 
     def release(self) -> None:
         """Give back what the protocol held; what the application may still read stays."""
-        self.fast = False
+        self.fast = self.syn_now = False
         self.snd.clear()
         self.rcv.clear()
         if self.detached:

@@ -57,6 +57,8 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
 def send_fresh(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int) -> bool:
     snd, tso = conn.snd, conn.layer.link.tso
     limit = conn.max_payload
+    if conn.layer.options.slow_start_after_idle:
+        snd.restart_after_idle(now)
     while (room := stop - len(out)) > 0:
         if not tso and room < VIRTUAL_BURST:
             limit = snd.mss * room

@@ -186,6 +186,11 @@ class Sender:
             return room  # sender SWS avoidance, condition (3) of RFC 9293 3.8.6.2.1
         return 0
 
+    def restart_after_idle(self, now: Micros) -> None:
+        """RFC 5681 4.1: after an RTO of silence the window says nothing about the path any more."""
+        if self.nxt == self.una and now - self._rto_base > self.rtt.current_rto():
+            self.cc.on_idle(self.initial_cwnd)
+
     def _worth_waiting(self, size: int, flight: int, limit: int, queued: int) -> bool:
         """A small opening, while enough is in flight to bring the ACK that makes it a larger one."""
         return (

@@ -7,7 +7,8 @@ import itertools
 import pytest
 from tcp_kit import MTU_1040, NO_TIMESTAMPS, PLAIN, Link, Pair, WireModel, established, faster
 
-from juneau.netstack.tcp import State, TcpOptions
+from juneau.netstack.tcp import State, TcpConnection, TcpOptions
+from juneau.netstack.tcp.recovery.scoreboard import Scoreboard, Sent
 from juneau.netstack.tcp.snd import Mode, Timer
 from juneau.netstack.types import MILLISECOND, SECOND
 from juneau.testing import packets
@@ -389,3 +390,44 @@ def test_a_real_timeout_is_not_undone(isns):
     peer.inject("A", 1, 1 + 988)
     assert conn.snd.mode is Mode.LOSS
     assert conn.info().lost > 0
+
+
+@pytest.mark.parametrize(("restart", "segments"), [(True, 10), (False, 20)])
+def test_the_window_after_an_idle_time(restart, segments):
+    """RFC 5681 4.1, and Linux's tcp_slow_start_after_idle."""
+    host, peer, conn = sending(faster(NO_TLP, slow_start_after_idle=restart))
+    peer.inject("A", 1, at(10))
+    assert conn.snd.cc.cwnd == 20_000
+    host.now += 5 * SECOND
+    conn.send(bytes(40_000), host.now)
+    assert len(peer.got()) == segments
+
+
+def test_a_closed_connection_is_no_work_for_the_collector():
+    def tracked():
+        kinds = TcpConnection, Sent, Scoreboard
+        return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = tracked()
+        host, peer, conn = sending(segments=30)
+        peer.inject("A", 1, at(4))
+        conn.send(bytes(50_000), host.now)
+        peer.got()
+        conn.abort(host.now)
+        host.advance(100 * SECOND)
+        del conn
+        assert tracked() == before
+    finally:
+        gc.enable()
+
+
+def test_a_syn_that_was_called_off_is_not_sent():
+    from tcp_kit import OURS, THEIRS, Endpoint, Host
+
+    host = Host(NO_TIMESTAMPS)
+    conn = host.tcp.connect(THEIRS, local=Endpoint(OURS.ip, 0), path="p", now=host.now)
+    conn.close(host.now)
+    assert host.sent() == []

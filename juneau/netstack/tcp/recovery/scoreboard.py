@@ -44,6 +44,10 @@ class Sent:
         self.state = SENT
 
 
+_NOBODY: Final = Sent(-1, -1, 0)
+"""Where the ring of a scoreboard that is done with points to."""
+
+
 class Scoreboard:
     __slots__ = (
         "_lost_heap",
@@ -276,8 +280,11 @@ class Scoreboard:
         heappush(self._lost_heap, (rec.seq, self._serial, rec))
 
     def clear(self) -> None:
+        """The end; nothing else may be called afterwards."""
         ring = self.oldest_first
-        ring.newer = ring.older = ring
-        self.records.clear()  # a ring of records is a cycle: leave nothing for the collector
+        ring.newer = ring.older = _NOBODY  # no cycle is left for the collector
+        for rec in self.records:
+            rec.newer = rec.older = _NOBODY
+        self.records.clear()
         self._lost_heap.clear()
         self.sacked = self.lost = 0
