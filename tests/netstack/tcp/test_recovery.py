@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import pytest
@@ -412,7 +413,7 @@ def test_a_closed_connection_is_no_work_for_the_collector():
     gc.disable()
     try:
         before = tracked()
-        host, peer, conn = sending(segments=30)
+        host, peer, conn = sending()
         peer.inject("A", 1, at(4))
         conn.send(bytes(50_000), host.now)
         peer.got()
