@@ -157,6 +157,9 @@ class TwoStacks(RuleBasedStateMachine):
     def memory_stays_within_limits(self) -> None:
         for half in self.halves:
             assert half.conn.recv_queue_bytes <= LIMITS.rcv_buffer
+        for host in (self.client, self.server):
+            assert host.stack.tcp.buffered <= LIMITS.buffered_bytes + 2 * host.stack.link.mtu
+            assert host.stack.tcp.half_open <= LIMITS.half_open
 
     def teardown(self) -> None:
         """Let everything end: whoever is left reads to the end and closes, over a wire made good."""

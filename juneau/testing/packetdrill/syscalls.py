@@ -6,7 +6,6 @@ Mismatch (an output argument is not as expected) or Unsupported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from juneau.netstack.types import MILLISECOND, SECOND, Endpoint, Micros, Misuse, Refused, parse_ip
@@ -433,7 +432,3 @@ def agrees(event: SyscallEvent, value: int, errno: str) -> bool:
     if isinstance(event.result, Name | Or) or event.result is ANYTHING:
         return event.result is ANYTHING or number(event.result) == value
     return number(event.result) == value and (not event.errno or errno_name(event.errno) == errno_name(errno))
-
-
-def names(calls: Sequence[str]) -> str:
-    return ", ".join(calls)
