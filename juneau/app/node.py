@@ -15,6 +15,7 @@ from typing import Any
 
 from juneau.app.tasks import attempt
 from juneau.model.cluster import ClusterView, Subnet
+from juneau.model.ids import Vip
 from juneau.netstack.aio import AsyncStack
 from juneau.netstack.stack import Stack
 from juneau.packetplane import DesiredState, Nic, PacketPlane, StackInput, SubnetEntry
@@ -37,6 +38,7 @@ class Node:
         """Told of each new stack."""
         self._stacks: dict[int, AsyncStack] = {}
         self._known: frozenset[int] = frozenset()
+        self._gateways: set[Vip] = set()
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         plane.start(self._loop, self._receiver)
@@ -47,9 +49,22 @@ class Node:
             self._known = frozenset(view.vpc_by_id)
             desired = DesiredState(tuple(_entries(view)), tuple(nics))
             await asyncio.to_thread(self.plane.apply, desired)
+            self._answer_at_gateways(view)
             await self.host.update(view)
             for vpc_id in self._stacks.keys() - self._known:
                 self._stacks.pop(vpc_id).close()
+
+    def _answer_at_gateways(self, view: ClusterView) -> None:
+        """A gateway owns no interface, yet people ping it first: the stack answers for it."""
+        wanted = {_gateway(view, subnet) for subnet in view.subnets.values()}
+        for vip in self._gateways - wanted:
+            self.plane.remove_vip(vip)
+            if vip.tenant.vpc_id in self._stacks:
+                self._stacks[vip.tenant.vpc_id].remove_address(int(vip.ip))
+        for vip in wanted - self._gateways:
+            self.stack(vip.tenant.vpc_id).add_address(int(vip.ip))
+            self.plane.add_vip(vip)
+        self._gateways = wanted
 
     async def close(self) -> None:
         """Unbind, end connections, and remove what the plane made. Failing steps are logged."""
@@ -92,6 +107,10 @@ class Node:
 def _entries(view: ClusterView) -> Iterator[SubnetEntry]:
     for subnet in view.subnets.values():
         yield _entry(view, subnet)
+
+
+def _gateway(view: ClusterView, subnet: Subnet) -> Vip:
+    return Vip(view.tenant(subnet), subnet.gateway, subnet.gateway_mac)
 
 
 def _entry(view: ClusterView, subnet: Subnet) -> SubnetEntry:

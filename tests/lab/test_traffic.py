@@ -96,6 +96,11 @@ def test_ping_and_closed_ports(town: LabCli):
     assert town.in_pod("blue", "python3", "-c", probe).stdout == "unreachable\n"
 
 
+def test_the_gateway_answers_pings_and_refuses_the_rest(town: LabCli):
+    assert town.in_pod("blue", "ping", "-c", "2", "-i", "0.2", "-W", "2", "10.80.0.1").returncode == 0
+    assert town.in_pod("blue", "curl", "-sS", "--max-time", "3", "http://10.80.0.1/").returncode == 7
+
+
 @pytest.mark.parametrize("where", ["10.80.0.11", "10.80.1.10"], ids=["same subnet", "other subnet"])
 def test_pods_of_one_vpc_reach_one_another(town: LabCli, where: str):
     assert town.in_pod("blue", "ping", "-c", "2", "-i", "0.2", "-W", "2", where).returncode == 0
