@@ -77,6 +77,14 @@ def test_what_cannot_be_loaded_is_said_in_one_line(source, text, name, ports, me
     assert "\n" not in str(error.value)
 
 
+def test_a_file_that_failed_is_read_again_once_it_is_mended(source):
+    path = source("1/0")
+    with pytest.raises(LoadError):
+        load_service(f"{path}:handle", tcp_ports=(1,))
+    source("async def handle(r, w): ... ")  # of another length: bytecode is kept by time and size
+    assert load_service(f"{path}:handle", tcp_ports=(1,)).name == "mine"
+
+
 def test_missing_files_and_modules():
     with pytest.raises(LoadError, match=r"no file /nowhere/x\.py"):
         load_service("/nowhere/x.py:handle")

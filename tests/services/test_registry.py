@@ -114,6 +114,21 @@ async def test_registry_closed_while_a_bind_is_under_way(world, proto):
     await bind(spec(proto=proto), silent)
 
 
+async def test_a_bind_that_was_overtaken_leaves_the_address_to_the_next(world):
+    world.stack.pause = asyncio.Event()
+    first = asyncio.create_task(world.registry.listen_tcp(spec(), silent))
+    await settle()
+    await world.registry.close()
+    resume, world.stack.pause = world.stack.pause, None
+    second = await world.registry.listen_tcp(spec(), silent)
+    world.stack.fail = {"create_server"}  # as a stack does whose address is taken
+    resume.set()
+    with pytest.raises(BindError):
+        await first
+    assert world.registry.bindings() == (second,)
+    assert world.maps.services == {spec()}
+
+
 async def test_same_address_in_two_vpcs_and_both_protocols(world):
     other = TenantId(2, 200)
     await world.registry.listen_tcp(spec(53), silent)
