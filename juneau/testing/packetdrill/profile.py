@@ -136,6 +136,11 @@ def _recvspace(profile: Profile, value: str) -> Profile:
     return profile.with_tcp(rcv_buf=profile.rcvbuf(profile.mtu - 40))
 
 
+def _maxsockbuf(profile: Profile, value: str) -> Profile:
+    """FreeBSD offers the shift that this size would need."""
+    return profile.with_tcp(wscale=next(s for s in range(15) if 65_535 << s >= int(value) or s == 14))
+
+
 def _tcp_rmem(profile: Profile, value: str) -> Profile:
     """ "min default max": the buffer is half the default; the shift lets the maximum be advertised."""
     _, default, largest = map(int, value.split())
@@ -160,6 +165,7 @@ _SYSCTLS: Final[dict[str, Callable[[Profile, str], Profile]]] = {
     "net.inet.tcp.sack.enable": _flag("sack"),
     "net.inet.tcp.ecn.enable": _ecn,
     "net.inet.tcp.recvspace": _recvspace,
+    "kern.ipc.maxsockbuf": _maxsockbuf,
     "net.inet.tcp.sendspace": lambda profile, value: replace(profile, sndbuf=int(value)),
     "net.inet.tcp.rexmit_initial": _number("rto_initial", MILLISECOND),
     "net.inet.tcp.rexmit_min": _number("rto_min", MILLISECOND),
@@ -188,6 +194,5 @@ _IGNORED: Final = frozenset(
         "net.inet.tcp.blackhole",  # 0: closed ports answer, as they do here
         "net.inet.tcp.rexmit_slop",
         "net.inet.tcp.rexmit_drop_options",
-        "kern.ipc.maxsockbuf",  # larger than any buffer asked for
     }
 )

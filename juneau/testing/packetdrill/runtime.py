@@ -123,9 +123,7 @@ class Runner:
 
     @property
     def stack(self) -> Stack:
-        if self._stack is None:
-            self._make_stack()
-        assert self._stack is not None
+        assert self._stack is not None, "made by the first event that is not a command"
         return self._stack
 
     def _make_stack(self) -> None:
@@ -147,7 +145,6 @@ class Runner:
         try:
             for command in self.script.init:
                 self._command(command)
-            self.stack.take_events()
             for event in self.script.events:
                 self.event = event
                 self._run_event(event)
@@ -174,6 +171,8 @@ class Runner:
 
     def _run_event(self, event: Event) -> None:
         action = event.action
+        if self._stack is None and not isinstance(action, CommandEvent):
+            self._make_stack()
         if isinstance(action, PacketEvent) and not action.inbound:
             self._expect(event, action)
             return
@@ -220,6 +219,8 @@ class Runner:
 
     def _step(self, until: Micros) -> bool:
         """Jump to the next timer due by `until` and fire it."""
+        if self._stack is None:
+            return False
         self._settle()
         waiting = self.calls.deadline if self.pending is not None else None
         deadlines = (self.stack.next_timeout(), self.layer.deadline(), waiting)
@@ -233,6 +234,8 @@ class Runner:
 
     def _settle(self) -> None:
         """Deliver events, try the blocked call again, and take what the stack wants to send."""
+        if self._stack is None:
+            return
         self.layer.now = self.now
         for _ in range(SETTLE_LIMIT):
             events = self.stack.take_events()
