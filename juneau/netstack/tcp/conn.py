@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from juneau.netstack.events import Closed, Readable, Writable
+from juneau.netstack.events import Closed, Connected, Readable, Writable
 from juneau.netstack.tcp import output, steps
 from juneau.netstack.tcp.emitter import Emitter
 from juneau.netstack.tcp.info import TcpInfo, gather
@@ -157,7 +157,7 @@ class TcpConnection:
         if self.snd.fin or self.state not in CAN_SEND:
             return
         self.snd.fin = True
-        if self.state is not State.SYN_SENT:  # there it waits for ESTABLISHED (RFC 9293 3.10.4)
+        if self.state >= SYNCHRONIZED:  # before that it waits for ESTABLISHED (RFC 9293 3.10.4)
             self.move(Cause.CLOSE)
             self.layer.ready(self)
 
@@ -292,6 +292,10 @@ class TcpConnection:
         if not self.detached and (eof or not self._readable_told):
             self._readable_told = True
             self.layer.events.append(Readable(self))
+
+    def tell_connected(self) -> None:
+        if not self.detached:
+            self.layer.events.append(Connected(self))
 
     def tell_writable(self) -> None:
         if self.want_writable and not self.detached:

@@ -1,7 +1,7 @@
 """The states of RFC 9293 section 3.3.2 and every transition between them, in one table.
 
-A passive open lives in the listener's SYN queue until its handshake is over, so a `TcpConnection` is
-in SYN-RECEIVED only after a simultaneous open.
+A passive open lives in the listener's SYN queue until its handshake is over, so a `TcpConnection` is in
+SYN-RECEIVED only after a simultaneous open. A FIN of either side takes effect once it is ESTABLISHED.
 """
 
 from __future__ import annotations
@@ -42,10 +42,8 @@ TRANSITIONS: Final[dict[tuple[State, Cause], State]] = {
     (State.SYN_SENT, Cause.SYN_ACKED): State.ESTABLISHED,
     (State.SYN_RECEIVED, Cause.SYN_ACKED): State.ESTABLISHED,
     (State.LISTEN, Cause.SYN_ACKED): State.ESTABLISHED,  # the listener's half of the handshake is over
-    (State.SYN_RECEIVED, Cause.CLOSE): State.FIN_WAIT_1,
     (State.ESTABLISHED, Cause.CLOSE): State.FIN_WAIT_1,
     (State.CLOSE_WAIT, Cause.CLOSE): State.LAST_ACK,
-    (State.SYN_RECEIVED, Cause.FIN): State.CLOSE_WAIT,
     (State.ESTABLISHED, Cause.FIN): State.CLOSE_WAIT,
     (State.FIN_WAIT_1, Cause.FIN): State.CLOSING,
     (State.FIN_WAIT_2, Cause.FIN): State.TIME_WAIT,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from juneau.netstack.events import Connected
 from juneau.netstack.seq import extend
 from juneau.netstack.tcp.handshake import negotiate
 from juneau.netstack.tcp.segment import Segment
@@ -92,7 +91,7 @@ def _syn_sent(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         snd.timer, snd.timer_at = Timer.NONE, NEVER
         return
     _syn_acknowledged(conn, seg, now)
-    conn.layer.events.append(Connected(conn))
+    conn.tell_connected()
     conn.rcv.ack_now = True
     seg.seq = conn.rcv.nxt
     seg.flags &= ~SYN
@@ -212,7 +211,7 @@ def _check_ack(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
             conn.layer.reset_for(conn.flow, seg)
             return False
         _syn_acknowledged(conn, seg, now)
-        conn.layer.events.append(Connected(conn))
+        conn.tell_connected()
         return True
     if seg.ack > snd.nxt or seg.ack < snd.una - max(snd.max_wnd, 1):  # RFC 5961 5.2
         conn.layer.counters.drop("tcp.drop.unacceptable_ack")

@@ -552,3 +552,26 @@ def test_remove_address_aborts_and_tells():
     assert host.take_events() == [Closed(conn, CloseReason.ABORTED)]
     peer.inject("S", 0)
     assert peer.one().flags == "RA"
+
+
+@pytest.mark.parametrize("how", ["shutdown", "close"])
+def test_closing_in_syn_received_waits_for_the_handshake(isns, how):
+    host, peer, conn = syn_sent(**isns)
+    peer.inject("S", 0, options=packets.mss(1_000))
+    peer.one()
+    conn.send(b"hello", host.now)
+    getattr(conn, how)(host.now)
+    assert conn.state is State.SYN_RECEIVED
+    peer.inject("A", 1, 1)
+    assert [(s.flags, s.payload) for s in peer.got()] == [("FA", b"hello")]
+    assert conn.state is State.FIN_WAIT_1
+    assert host.take_events() == ([Connected(conn)] if how == "shutdown" else [])
+
+
+def test_abort_in_syn_received_resets(isns):
+    host, peer, conn = syn_sent(**isns)
+    peer.inject("S", 0)
+    peer.one()
+    conn.abort(host.now)
+    assert [s.flags for s in peer.got()] == ["RA"]
+    assert host.tcp.next_timeout() is None
