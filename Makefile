@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 JUNEAU := .venv/bin/juneau
 
-.PHONY: help setup setup-test demo test check format bench e2e soak clean
+.PHONY: help setup setup-test demo test fuzz check format bench e2e soak clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ demo: setup
 ## test    all tests; as root with real packets, else what can run (and it says what it left out)
 test: setup-test
 	@$(PY) -m pytest
+
+## fuzz    Hypothesis for longer: every property test with many times the examples
+fuzz: setup-test
+	@HYPOTHESIS_PROFILE=long $(PY) -m pytest --timeout 3600 tests/testing tests/netstack
 
 ## check   format, lint, types, import contracts
 check: setup-test

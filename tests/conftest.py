@@ -9,6 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 REQUIRE_ALL = os.environ.get("JUNEAU_REQUIRE_ALL") == "1"
 TOOLS = ("ip", "tc", "curl", "dig", "ping", "ethtool")

@@ -19,7 +19,7 @@ from juneau.testing.strategies import Abort, Shutdown
 SERVER, PEER = "10.0.0.1", "10.0.0.2"
 
 TestTwoStacks = TwoStacks.TestCase
-TestTwoStacks.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestTwoStacks.settings = settings(stateful_step_count=20, deadline=None)
 
 
 @given(strategies.any_packets(src=PEER, dst=SERVER))
