@@ -25,6 +25,10 @@ def packetdrill(
     tolerance: Annotated[
         int, typer.Option(metavar="USEC", help="Instead of 4 ms; scripts overrule.")
     ] = 4_000,
+    iss: Annotated[
+        int | None, typer.Option(help="The stack's first sequence number; 4294967295 wraps at once.")
+    ] = None,
+    shift: Annotated[int, typer.Option(help="Added to the remote side's sequence numbers.")] = 0,
     exclude: Annotated[list[str] | None, typer.Option(help="Skip paths that contain this.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
     output: Annotated[Literal["text", "json"], typer.Option(help="What goes to standard output.")] = "text",
@@ -41,7 +45,8 @@ def packetdrill(
         typer.echo("packetdrill: no script found (give *.pkt files, or folders that hold some)", err=True)
         raise typer.Exit(2)
     results = [
-        run_script(path, profile=profile, defines=define or (), tolerance_us=tolerance) for path in scripts
+        run_script(path, profile=profile, defines=define or (), tolerance_us=tolerance, iss=iss, shift=shift)
+        for path in scripts
     ]
     if junit is not None:
         junit.write_text(to_junit(results), encoding="utf-8")

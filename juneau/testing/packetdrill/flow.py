@@ -148,6 +148,8 @@ def aggregate(pieces: list[TcpSpec]) -> TcpSpec:
     for before, piece in pairwise(pieces):
         if piece.seq != ((before.seq or 0) + before.size) % MOD or piece.ack != before.ack:
             raise Mismatch("segments do not follow one another")
+        if before.size != pieces[0].size or piece.size > before.size:
+            raise Mismatch("segments of one burst differ in size")
     last = pieces[-1]
     return replace(last, seq=pieces[0].seq, size=sum(piece.size for piece in pieces))
 

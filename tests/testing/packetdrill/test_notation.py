@@ -100,5 +100,10 @@ def test_timestamps_are_compared_where_a_tick_is_given():
 def test_segments_join_only_where_they_follow_one_another():
     one, two = TcpSpec(".", 1, 10, 5), TcpSpec("P.", 11, 4, 5, 7)
     assert aggregate([one, two]) == TcpSpec("P.", 1, 14, 5, 7)
-    with pytest.raises(Mismatch):
-        aggregate([one, TcpSpec(".", 12, 4, 5)])
+    for odd in (
+        [one, TcpSpec(".", 12, 4, 5)],
+        [one, TcpSpec(".", 11, 12, 5)],
+        [two, TcpSpec(".", 15, 3, 5), one],
+    ):
+        with pytest.raises(Mismatch):
+            aggregate(odd)
