@@ -432,3 +432,23 @@ def test_a_syn_that_was_called_off_is_not_sent():
     conn = host.tcp.connect(THEIRS, local=Endpoint(OURS.ip, 0), path="p", now=host.now)
     conn.close(host.now)
     assert host.sent() == []
+
+
+def test_recovery_of_a_lost_superframe_grows_as_if_every_second_segment_were_acknowledged():
+    """One ACK for a superframe must not make slow-start reduction bound linear."""
+    link = Link(mtu=1040, checksum_offload=True, tso=True)
+    host, peer, conn = sending(link=link)
+    conn.snd.cc.cwnd = 60_000
+    conn.send(bytes(42_000), host.now)
+    peer.got()
+    host.now += RTT
+    sack(peer, (at(42), at(52)))
+    acked, rounds = 0, 0
+    while acked < 42:
+        sent = sum(len(s.payload) for s in peer.got() if s.seq < at(42)) // 1_000
+        assert sent
+        acked += sent
+        rounds += 1
+        host.now += RTT
+        sack(peer, (at(42), at(52)), ack=at(acked))
+    assert rounds <= 7, rounds

@@ -20,8 +20,8 @@ class Prr:
             send = -(-self.delivered * ssthresh // self.recover_flight) - self.out
         else:
             limit = max(self.delivered - self.out, delivered)
-            if advanced:
-                limit += mss
+            if advanced:  # a segment for each ACK; an ACK of a superframe stands for one in two segments
+                limit += max(mss, delivered // 2)
             send = min(ssthresh - pipe, limit)
         if not self.out:
             send = max(send, mss)  # the fast retransmission itself
