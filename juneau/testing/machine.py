@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from juneau.netstack.events import Accepted, Closed
 from juneau.netstack.limits import Limits
-from juneau.netstack.types import MILLISECOND, SECOND, CloseReason
+from juneau.netstack.types import MILLISECOND, SECOND, CloseReason, Link, Micros
 from juneau.testing.sim import SimNet
 from juneau.testing.strategies import impairments
-from juneau.testing.wire import PERFECT
+from juneau.testing.wire import PERFECT, Impairment
 
 if TYPE_CHECKING:
     from juneau.netstack.events import Event
@@ -41,22 +41,32 @@ class Half:
     peer: Half | None = None
 
 
+class NearWrap:
+    """Stands in for the stack's ISN generator: sequence numbers that soon pass 2**32."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def generate(self, flow: object, now: Micros) -> tuple[int, int]:
+        self.count += 1
+        return 2**32 - 997 * self.count, 2**32 - 1_500
+
+
 class TwoStacks(RuleBasedStateMachine):
     """Bytes out are bytes in, once and in order; memory stays within limits; every connection ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.net = SimNet(seed=1)
-        self.client = self._host("10.0.0.1")
-        self.server = self._host("10.0.0.2")
-        self.listener = self.server.listen(80, backlog=4)
         self.halves: list[Half] = []
         self.by_conn: dict[int, Half] = {}
         self.serial = 0
 
-    def _host(self, ip: str) -> SimHost:
-        host = self.net.host(ip, limits=LIMITS)
+    def _host(self, ip: str, tso: bool, near_wrap: bool) -> SimHost:
+        host = self.net.host(ip, limits=LIMITS, link=Link(checksum_offload=tso, tso=tso))
         host.on_event = self._on_event
+        if near_wrap:
+            host.stack.tcp.isn = NearWrap()  # type: ignore[assignment]
         return host
 
     def _on_event(self, event: Event) -> None:
@@ -83,9 +93,12 @@ class TwoStacks(RuleBasedStateMachine):
 
     # --- rules ---
 
-    @initialize(bad=st.one_of(st.just(PERFECT), impairments()))
-    def wire(self, bad: object) -> None:
-        self.net.wire.impairment = bad  # type: ignore[assignment]
+    @initialize(bad=st.one_of(st.just(PERFECT), impairments()), tso=st.booleans(), near_wrap=st.booleans())
+    def begin(self, bad: Impairment, tso: bool, near_wrap: bool) -> None:
+        self.net.wire.impairment = bad
+        self.client = self._host("10.0.0.1", tso, near_wrap)
+        self.server = self._host("10.0.0.2", tso, near_wrap)
+        self.listener = self.server.listen(80, backlog=4)
 
     @precondition(lambda self: len(self.halves) < 8)
     @rule()
@@ -157,7 +170,7 @@ class TwoStacks(RuleBasedStateMachine):
     def memory_stays_within_limits(self) -> None:
         for half in self.halves:
             assert half.conn.recv_queue_bytes <= LIMITS.rcv_buffer
-        for host in (self.client, self.server):
+        for host in self.net.hosts.values():
             assert host.stack.tcp.buffered <= LIMITS.buffered_bytes + 2 * host.stack.link.mtu
             assert host.stack.tcp.half_open <= LIMITS.half_open
 
@@ -173,7 +186,7 @@ class TwoStacks(RuleBasedStateMachine):
             if half.gone is None:
                 half.conn.close(self.net.now)
         self.net.advance(ENDS_WITHIN)
-        for host in (self.client, self.server):
+        for host in self.net.hosts.values():
             left = list(host.stack.tcp.connections())
             assert not left, f"{host.name}: {len(left)} connections never ended"
 
