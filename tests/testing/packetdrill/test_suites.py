@@ -1,4 +1,4 @@
-"""Public suites, where `scripts/packetdrill-suites` has put them: as many pass as docs/packetdrill.md says."""
+"""Public suites, where `scripts/packetdrill-suites` put them: as many pass as docs/packetdrill.md says."""
 
 from __future__ import annotations
 
