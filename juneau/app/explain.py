@@ -15,6 +15,14 @@ def explain(name: str, lines: Mapping[str, str]) -> str:
     return found
 
 
+TRAFFIC: Final = frozenset(
+    ("ip.received", "ip.sent", "udp.received", "udp.sent", "bound", "tcp.accepted", "tcp.served")
+    + ("udp.requests", "udp.responses", "dns.queries_tcp", "dns.queries_udp", "dns.cache.hits")
+    + ("dns.forward.queries", "dns.NOERROR")
+)
+"""What only says that all is well."""
+
+
 def _lines(text: str) -> Mapping[str, str]:
     return dict(line.split(maxsplit=1) for line in text.strip().splitlines())
 

@@ -10,7 +10,6 @@ import typer
 from juneau.cli.lab import Name, named
 from juneau.cli.output import Format, OutputOption, aligned, emit_json, emit_table, handled, need_root
 
-_TRAFFIC: Final = (".received", ".sent")
 _NO_THRESHOLD: Final = 1 << 30
 """An ssthresh beyond this was never set."""
 
@@ -147,8 +146,10 @@ def drops(
     if output is Format.json:
         emit_json(found)
         return
+    from juneau.app.explain import TRAFFIC
+
     rows = [*_plane_drops(found, everything), *_stack_drops(found, everything), *_service_events(found)]
-    shown = [row for row in rows if everything or row[-2]]
+    shown = [row for row in rows if everything or (row[3] and row[2] not in TRAFFIC)]
     emit_table(("WHERE", "VPC", "NAME", "COUNT", "MEANING"), shown)
 
 
@@ -168,11 +169,10 @@ def _plane_drops(found: dict[str, Any], everything: bool) -> Iterator[_DropRow]:
 def _stack_drops(found: dict[str, Any], everything: bool) -> Iterator[_DropRow]:
     from juneau.app.explain import STACK, explain
 
+    known = [name for name in STACK if not name.endswith("*")] if everything else []
     for vpc, counts in found["stacks"].items():
-        known = [name for name in STACK if not name.endswith("*")] if everything else []
         for event, count in sorted((dict.fromkeys(known, 0) | counts).items()):
-            if everything or not event.endswith(_TRAFFIC):
-                yield "stack", vpc, event, count, explain(event, STACK)
+            yield "stack", vpc, event, count, explain(event, STACK)
 
 
 def _service_events(found: dict[str, Any]) -> Iterator[_DropRow]:
