@@ -11,7 +11,7 @@ class Handshake:
 
     __slots__ = (
         "ecn", "irs", "iss", "our_mss", "peer_mss", "rcv_buf", "rcv_wscale", "sack", "snd_wscale",
-        "timestamps", "ts_offset", "ts_recent", "wscale_ok",
+        "syn_window", "timestamps", "ts_offset", "ts_recent", "wscale_ok",
     )  # fmt: skip
 
     def __init__(self, options: TcpOptions, iss: int, ts_offset: int, our_mss: int, rcv_buf: int) -> None:
@@ -20,6 +20,8 @@ class Handshake:
         self.our_mss = our_mss
         self.peer_mss = options.default_mss
         self.rcv_buf = rcv_buf
+        self.syn_window = 0
+        """What our SYN or SYN-ACK advertises, unscaled."""
         self.wscale_ok = options.window_scaling
         self.rcv_wscale = wscale_for(rcv_buf, options) if options.window_scaling else 0
         self.snd_wscale = 0

@@ -199,13 +199,15 @@ class TcpLayer:
         options = self.options
         iss, ts_offset = self.isn.generate(flow, now)
         buf = options.rcv_buf or self.limits.rcv_buffer
-        if 2 * self.buffered > self.buffer_limit:
-            buf = min(buf, self.limits.min_rcv_buffer)
-        return Handshake(options, iss, ts_offset, options.mss or self.link.mtu - 40, buf)
+        hs = Handshake(options, iss, ts_offset, options.mss or self.link.mtu - 40, buf)
+        hs.syn_window = min(self.buffer_for(buf), options.initial_window or 65_535, 65_535)
+        return hs
 
-    def syn_window(self, hs: Handshake) -> int:
-        """What SYN and SYN-ACK advertise, unscaled."""
-        return min(hs.rcv_buf, self.options.initial_window or 65_535, 65_535)
+    def buffer_for(self, wanted: int) -> int:
+        """A connection's receive buffer: past half of the stack's bytes only a little more is promised."""
+        if self.buffered * 2 <= self.buffer_limit:
+            return wanted
+        return min(wanted, self.limits.min_rcv_buffer)
 
     def _on_syn(
         self, listener: TcpListener, flow: FourTuple, seg: Segment, now: Micros, after: int | None
@@ -258,6 +260,9 @@ class TcpLayer:
             return True
         hs = self._handshake(flow, now)
         hs.iss, hs.irs = cookie, irs
+        hs.syn_window = min(
+            hs.rcv_buf, self.options.initial_window or 65_535, 65_535
+        )  # at least what we said
         stamped = seg.ts_val >= 0 and hs.timestamps
         wscale, sack, ecn = cookies.unpack_options(seg.ts_ecr) if stamped else (None, False, False)
         negotiate(hs, tcp.Options(mss, wscale, sack, (seg.ts_val, 0) if stamped else None), self.options)

@@ -158,7 +158,7 @@ class Embryo:
                 self._layer.counters.drop("tcp.drop.paws")
                 self._answer()
                 return False
-        window = self._layer.syn_window(hs)
+        window = hs.syn_window
         if rcv_nxt <= seq < rcv_nxt + window or (seq < rcv_nxt < seq + seg.length):
             return True
         self._layer.counters.drop("tcp.drop.out_of_window")
@@ -203,7 +203,7 @@ class Embryo:
             self.syn_ack_now = False
             out.append(syn_ack(layer, self._emitter, self.path, hs, ts_now))
         elif self.ack_now:
-            window = layer.syn_window(hs) >> hs.rcv_wscale
+            window = hs.syn_window >> hs.rcv_wscale
             stamp = ts_now if hs.timestamps else -1
             out.append(
                 self._emitter.packet(
@@ -235,7 +235,7 @@ class Embryo:
 def syn_ack(layer: TcpLayer, emitter: Emitter, path: Path, hs: Handshake, ts_now: int) -> TxPacket:
     flags = SYN | ACK | (ECE if hs.ecn else 0)
     options = tcp.build_syn_options(hs.offer(ts_now), layer.options.syn_option_style)
-    return emitter.packet(path, hs.iss, hs.irs + 1, flags, layer.syn_window(hs), options=options)
+    return emitter.packet(path, hs.iss, hs.irs + 1, flags, hs.syn_window, options=options)
 
 
 def graduate(
@@ -254,7 +254,7 @@ def graduate(
     conn = TcpConnection(layer, flow, seg.path, hs, State.LISTEN, now, emitter)
     snd, rcv = conn.snd, conn.rcv
     snd.una = snd.nxt = hs.iss + 1
-    rcv.adv = rcv.nxt + (rcv.buf if layer.options.judge_by_buffer else layer.syn_window(hs))
+    rcv.adv = rcv.nxt + (rcv.buf if layer.options.judge_by_buffer else hs.syn_window)
     in_order = seg.ts_val >= 0 and not (seg.seq - rcv.nxt) & _MASK  # RFC 7323 4.3
     rcv.ts_recent, rcv.ts_recent_at = seg.ts_val if in_order else hs.ts_recent, now
     if sent_at >= 0:

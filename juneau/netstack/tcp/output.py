@@ -32,6 +32,7 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
             send_ack(conn, now, out)
         return False
     snd, rcv = conn.snd, conn.rcv
+    rcv.buf = conn.layer.buffer_for(conn.hs.rcv_buf)
     stop = len(out) + quantum
     if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
         send_acks(conn, now, out)
@@ -227,7 +228,7 @@ def send_syn(conn: TcpConnection, now: Micros, out: list[TxPacket]) -> None:
     flags = SYN | ACK if simultaneous else SYN
     if layer.options.ecn == "active" and not simultaneous and snd.retries == 0:
         flags |= ECE | CWR
-    window = min(layer.options.initial_window or 65_535, rcv.buf, 65_535)
+    window = conn.hs.syn_window
     rcv.adv = max(rcv.adv, rcv.nxt + window)
     conn.segs_out += 1
     out.append(

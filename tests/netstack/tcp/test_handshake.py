@@ -599,3 +599,34 @@ def test_writable_is_told_once():
     peer.inject("A", 1, 2_001)
     assert host.take_events() == []
     assert conn.send_queue_bytes == 0
+
+
+def test_windows_stop_growing_when_the_stack_holds_half_of_what_it_may():
+    limits = Limits(rcv_buffer=1 << 20, buffered_bytes=2 << 20)
+    host, listener = listening(NO_TIMESTAMPS, Link(mtu=1_040), limits)
+    conns, edges = [], []
+    for i in range(8):
+        peer = Peer(host, local=Endpoint(THEIRS.ip, 3_000 + i))
+        peer.inject("S", options=packets.mss(1_000) + packets.NOP + packets.wscale(7))
+        edge = 1 + peer.got()[-1].wnd
+        peer.inject("A", 1, 1)
+        conn = listener.accept()
+        conns.append(conn)
+        at = 1
+        while edge - at > 31 and at < 2 << 20:
+            size = min(20_000, edge - at)
+            peer.inject("A", at, 1, bytes(size))
+            at += size
+            for seen in peer.got():
+                assert seen.ack + (seen.wnd << conn.rcv.wscale) >= edge - 31
+                edge = max(edge, seen.ack + (seen.wnd << conn.rcv.wscale))
+        edges.append(edge)
+    assert host.counters["tcp.drop.buffer_limit"] == 0, "nothing inside a window is dropped"
+    assert host.tcp.buffered < 2 << 20
+    assert edges[0] > 1_000_000
+    assert edges[-1] < 100_000
+    for conn in conns:
+        read_all(conn)
+    host.take()
+    peer.inject("A", at, 1, bytes(2_000))
+    assert peer.got()[-1].wnd << conns[-1].rcv.wscale > 1_000_000, "and grow again afterwards"
