@@ -2,6 +2,7 @@
 
 clock        virtual time and a scheduler
 wire         a seeded wire that loses, delays, repeats, reorders
+network      asyncio programs on hosts with stacks, unchanged (docs/network-in-a-process.md)
 sim          one stack against virtual time, or several joined by the wire
 packets      build and take apart raw packets, independent of the stack
 match        composable packet matchers; oracle: scapy as a second opinion

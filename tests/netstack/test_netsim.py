@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from juneau.netstack.limits import Limits
-from juneau.netstack.types import MILLISECOND, SECOND
+from juneau.netstack.types import MILLISECOND, SECOND, Link
 from juneau.testing.sim import SimNet
 from juneau.testing.wire import Impairment
 
@@ -34,7 +34,8 @@ Mbit/s of one connection over a wire of {_RATE} with a queue of {_QUEUE}, in vir
 disorder: 5 % reordered by a quarter RTT (at least 200 us), 1 % duplicated, jitter of a tenth RTT.
 Recorded by `python tests/netstack/test_netsim.py --update`.
 
-loss  disorder    rtt |   4 KiB   64 KiB    4 MiB
+                      |      packets of 1450 B     |  superframes, lost as a whole
+loss  disorder    rtt |   4 KiB   64 KiB    4 MiB |    4 KiB   64 KiB    4 MiB
 """
 
 
@@ -52,11 +53,12 @@ def impairment(loss: float, disorder: bool, rtt_ms: int) -> Impairment:
     )
 
 
-def run(loss: float, disorder: bool, rtt_ms: int, buffer: int) -> float:
+def run(loss: float, disorder: bool, rtt_ms: int, buffer: int, offload: bool) -> float:
     """Mbit/s of one transfer; AssertionError if it stalls, or if a byte is wrong."""
     net = SimNet(seed=1, impairment=impairment(loss, disorder, rtt_ms))
     limits = Limits(rcv_buffer=buffer, min_rcv_buffer=min(buffer, 4096))
-    client, server = (net.host(ip, limits=limits) for ip in ("10.0.0.1", "10.0.0.2"))
+    link = Link(checksum_offload=offload, tso=offload)
+    client, server = (net.host(ip, limits=limits, link=link) for ip in ("10.0.0.1", "10.0.0.2"))
     listener = server.listen(80)
     data = bytes(range(251)) * (min(MAX_BYTES, 32 * buffer) // 251)
     conn = client.connect(server, 80)
@@ -81,8 +83,11 @@ def rows() -> Iterator[str]:
     for loss in LOSSES:
         for disorder in DISORDERS:
             for rtt_ms in RTTS_MS:
-                cells = "".join(f"{run(loss, disorder, rtt_ms, buffer):9.3g}" for buffer in BUFFERS)
-                yield f"{loss:4.0%}  {'yes' if disorder else 'no':8} {rtt_ms:3} ms |{cells[1:]}"
+                plain, offload = (
+                    "".join(f"{run(loss, disorder, rtt_ms, buffer, tso):9.3g}" for buffer in BUFFERS)
+                    for tso in (False, True)
+                )
+                yield f"{loss:4.0%}  {'yes' if disorder else 'no':8} {rtt_ms:3} ms |{plain[1:]} |{offload}"
 
 
 def table() -> str:
