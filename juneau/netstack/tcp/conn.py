@@ -43,7 +43,7 @@ class Misc(Enum):
 class TcpConnection:
     __slots__ = (
         "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes", "_misc", "_misc_at",
-        "_readable_told", "born", "bytes_acked", "bytes_received", "detached", "ece_now", "ecn_ok",
+        "_readable_told", "born", "bytes_acked", "bytes_received", "data_at", "detached", "ece_now", "ecn_ok",
         "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
         "keepalive_interval", "keepalive_probes", "layer", "local", "max_payload", "path", "peer_mss",
         "queued", "rcv", "remote", "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now",
@@ -96,7 +96,7 @@ class TcpConnection:
         self.user_timeout = options.user_timeout
         self.soft_error: CloseReason | None = None
         """What ICMP said; the reason of a later timeout (RFC 1122 4.2.3.9)."""
-        self.born = self.heard_at = now
+        self.born = self.heard_at = self.data_at = now
         self.segs_in = self.segs_out = self.bytes_received = self.bytes_acked = 0
         self.max_payload = 0
         self.fast = False
@@ -264,6 +264,7 @@ class TcpConnection:
             layer.buffered += size
             self._charged += size
             self.bytes_received += size
+            self.data_at = now
             if not self._readable_told:
                 self._readable_told = True
                 layer.events.append(Readable(self))
@@ -327,6 +328,7 @@ class TcpConnection:
         snd.establish(self._payload_mss(), sack_ok=hs.sack, syn_lost=syn_lost)
         self.rcv.sack_ok = hs.sack
         self.update_limits()
+        self.data_at = now
         self.move(Cause.SYN_ACKED)
         self._start_keepalive(now)
         if snd.fin:

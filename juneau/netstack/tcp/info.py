@@ -53,6 +53,8 @@ class TcpInfo:
     reordering_seen: bool
     bytes_acked: int
     bytes_received: int
+    data_received_at: Micros
+    """On the stack's clock; the end of the handshake if no data has come."""
     bytes_retransmitted: int
     segs_in: int
     segs_out: int
@@ -101,6 +103,7 @@ def gather(conn: TcpConnection) -> TcpInfo:
         reordering_seen=snd.rack.reordering_seen,
         bytes_acked=conn.bytes_acked,
         bytes_received=conn.bytes_received,
+        data_received_at=conn.data_at,
         bytes_retransmitted=board.retrans_ever,
         segs_in=conn.segs_in,
         segs_out=conn.segs_out,

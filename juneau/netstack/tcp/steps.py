@@ -336,6 +336,7 @@ def _text(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
     moved = rcv.on_text(seg.seq, seg.payload, now)
     if moved:
         conn.bytes_received += moved
+        conn.data_at = now
         conn.tell_readable()
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from juneau.netstack.tcp.states import State
+from juneau.netstack.types import MILLISECOND, Micros
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp import TcpConnection
@@ -42,7 +43,7 @@ CONSTANTS: Final[dict[str, Any]] = {
 }
 
 
-def tcp_info(conn: TcpConnection) -> dict[str, Any]:
+def tcp_info(conn: TcpConnection, now: Micros) -> dict[str, Any]:
     """The `tcpi_…` names that can be told of `conn`; others are unknown to a script."""
     info = conn.info()
     mss = max(info.snd_mss, 1)
@@ -72,6 +73,7 @@ def tcp_info(conn: TcpConnection) -> dict[str, Any]:
         "tcpi_advmss": info.advmss,
         "tcpi_bytes_acked": info.bytes_acked,
         "tcpi_bytes_received": info.bytes_received,
+        "tcpi_last_data_recv": (now - info.data_received_at) // MILLISECOND,
         "tcpi_segs_in": info.segs_in,
         "tcpi_segs_out": info.segs_out,
         "tcpi_notsent_bytes": info.send_queue - info.unacked,

@@ -523,7 +523,7 @@ class Runner:
         """Run Python: assertions about tcp_info of the socket under test."""
         sock = self.calls.under_test
         if sock is not None and sock.conn is not None:
-            self._variables.update(tcp_info(sock.conn))
+            self._variables.update(tcp_info(sock.conn, self.now))
         self._variables.update(CONSTANTS)
         text = _python(event.text)
         try:
