@@ -81,6 +81,8 @@ class TcpOptions:
     """RFC 6298 2.5 allows no less."""
     tlp: bool = True
     """Tail loss probe (RFC 8985 section 7)."""
+    tlp_min: Micros = 10 * MILLISECOND
+    """An event loop answers later than a kernel; probing after 2 RTT of 50 us would never be right."""
     tlp_max_ack_delay: Micros = 50 * MILLISECOND
     """RFC 8985 7.2's WCDelAckT says 200 ms; Linux pods delay by 40 ms at most."""
     rack: bool = True

@@ -19,8 +19,6 @@ from juneau.netstack.tcp.sendqueue import SendQueue
 from juneau.netstack.types import MILLISECOND, SECOND, Micros
 
 NEVER: Final[Micros] = 1 << 62
-TLP_MIN: Final[Micros] = 10 * MILLISECOND
-"""An event loop answers later than a kernel; probing after 2 RTT of 50 us would never be right."""
 _RTO_AFTER_SYN_LOSS: Final[Micros] = 3 * SECOND
 
 
@@ -411,7 +409,7 @@ class Sender:
         pto = 2 * self.rtt.srtt
         if self.nxt - self.una <= self.mss:
             pto += self.options.tlp_max_ack_delay
-        return max(pto, TLP_MIN)
+        return max(pto, self.options.tlp_min)
 
     def probe_record(self) -> tuple[Sent, int] | None:
         """The last segment in flight, to be sent again as a probe; None: send new data instead."""

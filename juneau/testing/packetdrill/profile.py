@@ -55,6 +55,7 @@ LINUX: Final = Profile(
         quickack=16 * 1460,
         syn_retries=5,
         push_segments=2,
+        tlp_min=4 * MILLISECOND,
         tlp_max_ack_delay=200 * MILLISECOND,
         tolerate_missing_timestamps=True,
     ),
