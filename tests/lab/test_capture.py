@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -104,6 +105,20 @@ def test_tshark_reads_it(town: LabCli, file: Path):
     assert "blue/blue|0x00000001||" in rows
     assert "blue/blue|0x00000002||200" in rows
     assert "blue/mate|0x00000001|dropped: ip.unknown_protocol|" in rows
+
+
+def test_frames_that_reach_no_stack(town: LabCli, file: Path):
+    tap = town.settings.node.tap_name
+    frame = bytes(12) + b"\x08\x00" + bytes(50)
+    process = start(town, file)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as outside:
+        outside.bind((tap, 0))
+        outside.send(frame)
+    until(lambda: tap in interfaces(file))
+    finish(process)
+    assert [(p.data, p.direction, p.comment) for p in packets(file) if p.interface == tap] == [
+        (frame, pcapng.INBOUND, "dropped: rx.no_stamp")
+    ]
 
 
 def test_one_pod_or_one_vpc_only(town: LabCli, tmp_path: Path):
