@@ -6,6 +6,7 @@ What reaches outside (pipes, processes, signals, unix sockets) refuses with an e
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import signal
 import socket
 import ssl as ssl_module
@@ -341,6 +342,8 @@ def _work(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any
         result = func(*args)
     except (SystemExit, KeyboardInterrupt):
         raise
+    except concurrent.futures.CancelledError as error:  # as wrap_future has it
+        future.set_exception(asyncio.CancelledError(*error.args))
     except BaseException as error:  # noqa: BLE001 (whatever the work raises goes to who waits for it)
         future.set_exception(error)
     else:

@@ -205,6 +205,7 @@ class _Lock:
         self._network, self._ours = network, ours
         self._lock = _thread.allocate_lock()
         self.release, self.locked = self._lock.release, self._lock.locked
+        self._at_fork_reinit = getattr(self._lock, "_at_fork_reinit", None)  # concurrent.futures asks for it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._lock.acquire(False):

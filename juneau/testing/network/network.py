@@ -255,12 +255,13 @@ class Network:
     @contextlib.contextmanager
     def entered(self, on: Host) -> Iterator[None]:
         """Be code of `on` without being in the loop: blocking sockets run the network while they wait."""
-        token = CURRENT_BOOT.set(on.boot)
+        before = CURRENT_BOOT.get()
+        CURRENT_BOOT.set(on.boot)
         try:
             with self.environment.entered():
                 yield
         finally:
-            CURRENT_BOOT.reset(token)
+            CURRENT_BOOT.set(before)
 
     def _make_threads(self) -> Threads:
         threads = Threads(self)
