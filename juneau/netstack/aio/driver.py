@@ -90,8 +90,29 @@ class Driver:
             self.stack.receive(packet, path, now, csum_ok=csum_ok)
 
     def settle(self) -> None:
-        """Deliver events, send what is due, arm the timer."""
-        self._settle(self.clock())
+        """Deliver events, send what is due, arm the timer.
+
+        Where an application was told something, sending waits for its turn: the answer carries the ACK.
+        """
+        if self._settling or self._closed:
+            self._again = True
+        elif self._deliver_all():
+            self.wake()
+        else:
+            self._settle(self.clock())
+
+    def _deliver_all(self) -> bool:
+        """True: there was something to deliver."""
+        stack, told = self.stack, False
+        self._settling = True
+        try:
+            while batch := stack.take_events():
+                told = True
+                for event in batch:
+                    deliver(event)
+        finally:
+            self._settling = False
+        return told
 
     def wake(self) -> None:
         """Settle once more in this turn of the loop."""
@@ -108,11 +129,9 @@ class Driver:
             self._again = True  # settling: a link that answers inside `send`
             return
         stack = self.stack
+        self._deliver_all()
         self._settling = True
         try:
-            while batch := stack.take_events():
-                for event in batch:
-                    deliver(event)
             packets = stack.take_packets(now, self._burst)
             if packets:
                 self._send(packets)

@@ -153,7 +153,7 @@ async def test_close_clients_says_goodbye_in_tls(pair: Pair, tls: Tls) -> None:
     assert await within(reader.read()) == b""
     writer.close()
     await within(server.wait_closed())
-    assert lost == ["close_notify"]
+    assert set(lost) == {"close_notify"}  # sslproto says it again when the FIN comes with it
 
 
 async def test_failing_factory(pair: Pair, errors: list[dict[str, Any]]) -> None:
