@@ -11,12 +11,10 @@ import logging
 import sys
 import unittest
 import warnings
-from pathlib import Path
+
+from adapt import Exclusions, Tally, install_asyncio, run_suite
 
 from juneau.netstack.aio import Server
-
-sys.path.insert(0, str(Path(__file__).parent))
-from adapt import Exclusions, Tally, install_asyncio, run_suite
 
 CONNECTING = (
     "test_streams",

@@ -214,10 +214,11 @@ class Network:
         self.close()
 
     def drive(self, until: Callable[[], bool]) -> None:
-        """Run the loop from outside it until `until()`."""
+        """Run the loop from outside it until `until()`, whoever stops it before."""
         self.loop.until = until
         try:
-            self.loop.run_forever()
+            while not until():
+                self.loop.run_forever()
         finally:
             self.loop.until = None
 

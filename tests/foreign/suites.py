@@ -1,0 +1,80 @@
+"""Libraries whose own tests run on a network in a process: versions, adaptations, exclusions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapt import Exclusions
+
+
+@dataclass
+class Suite:
+    name: str
+    version: str
+    tests: str
+    """Where they are in the source package."""
+    needs: tuple[str, ...] = ()
+    """What they import besides, from PyPI."""
+    exclusions: Exclusions = field(default_factory=list)
+    adapt: Callable[[], None] = lambda: None
+
+
+def adapt_aiosmtpd() -> None:
+    """Its controller runs a loop in a thread. Here the loop is the network's and turns whenever anybody
+    blocks, so the thread only asks it and waits.
+    """
+    from aiosmtpd import controller
+
+    base: Any = controller.BaseThreadedController
+    cancel_tasks = base.cancel_tasks
+
+    def run(self: Any, ready: threading.Event) -> None:
+        self.adapted_stop = threading.Event()
+        try:
+            self.server_coro = self._create_server()
+            self.server = asyncio.run_coroutine_threadsafe(self.server_coro, self.loop).result()
+        except Exception as error:  # noqa: BLE001 (as the original)
+            self._thread_exception = error
+            return
+        self.loop.call_soon_threadsafe(ready.set)
+        self.adapted_stop.wait()
+        self.server.close()
+        asyncio.run_coroutine_threadsafe(self.server.wait_closed(), self.loop).result()
+        self.server = None
+
+    def cancel(self: Any, stop_loop: bool = True) -> None:
+        cancel_tasks(self, stop_loop=False)
+        self.adapted_stop.set()
+
+    base._run, base.cancel_tasks = run, cancel
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            name="aiosmtpd",
+            version="1.4.6",
+            tests="aiosmtpd/tests",
+            needs=("pytest-mock",),
+            adapt=adapt_aiosmtpd,
+        ),
+        Suite(
+            name="aioftp",
+            version="0.28.3",
+            tests="tests",
+            needs=("pytest-mock", "async_timeout", "siosocks", "trustme"),
+            exclusions=[
+                (r"\[::1|socks1\]|ipv6_pasv", "IPv6: the stack is IPv4 only"),
+                (
+                    r"test_stat_mlst",
+                    "compares datetime.now(), which is real, with time.time(), which is virtual",
+                ),
+            ],
+        ),
+    )
+}
