@@ -177,6 +177,12 @@ class Stack:
 
     # Packets and events out
 
+    @property
+    def in_hurry(self) -> bool:
+        """`take_packets` should not wait for what the application says to the events: ACKs of bulk data
+        are due, and they are the peer's clock."""
+        return self.tcp.hurry
+
     def take_packets(self, now: Micros, budget: int = 64) -> list[TxPacket]:
         """Up to `budget` packets: half for ICMP and UDP, half for TCP, what one leaves goes to the other."""
         self._output.now = now

@@ -125,6 +125,8 @@ def format_ip(ip: int) -> str:
 def parse_ip(text: str) -> int:
     """Raises Misuse for anything but a dotted quad."""
     parts = text.split(".")
-    if len(parts) != 4 or not all(p.isascii() and p.isdigit() and len(p) <= 3 and int(p) < 256 for p in parts):
+    if len(parts) != 4 or not all(
+        p.isascii() and p.isdigit() and len(p) <= 3 and int(p) < 256 for p in parts
+    ):
         raise Misuse(f"{text!r} is not an IPv4 address (four numbers 0..255 with dots)")
     return int.from_bytes(bytes(map(int, parts)), "big")

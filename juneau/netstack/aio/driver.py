@@ -93,10 +93,14 @@ class Driver:
         """Deliver events, send what is due, arm the timer.
 
         Where an application was told something, sending waits for its turn: the answer carries the ACK.
+        ACKs of bulk data go out before anything else.
         """
         if self._settling or self._closed:
             self._again = True
-        elif self._deliver_all():
+            return
+        if self.stack.in_hurry:
+            self._transmit(self.clock())
+        if self._deliver_all():
             self.wake()
         else:
             self._settle(self.clock())
@@ -130,17 +134,22 @@ class Driver:
             return
         stack = self.stack
         self._deliver_all()
+        full = self._transmit(now)
+        if self._again or full:
+            self._again = False
+            self.wake()
+        self._arm(stack.next_timeout(), now)
+
+    def _transmit(self, now: Micros) -> bool:
+        """True: there may be more than one turn's burst."""
         self._settling = True
         try:
-            packets = stack.take_packets(now, self._burst)
+            packets = self.stack.take_packets(now, self._burst)
             if packets:
                 self._send(packets)
         finally:
             self._settling = False
-        if self._again or len(packets) >= self._burst:
-            self._again = False
-            self.wake()
-        self._arm(stack.next_timeout(), now)
+        return len(packets) >= self._burst
 
     # The timer
 

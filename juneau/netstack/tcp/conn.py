@@ -268,6 +268,8 @@ class TcpConnection:
             if not self._readable_told:
                 self._readable_told = True
                 layer.events.append(Readable(self))
+            if rcv.unacked >= rcv.ack_due:
+                layer.hurry = True
         if not self.queued and (rcv.ack_now or snd.queue.end > snd.nxt):
             layer.ready(self)
         if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:
@@ -281,6 +283,8 @@ class TcpConnection:
             return
         if rcv.ack_now or rcv.dup_acks or self.syn_now or snd.board.lost or snd.waiting():
             self.layer.ready(self)
+            if rcv.unacked >= rcv.ack_due or rcv.assembler.size:
+                self.layer.hurry = True
         self.rearm()
 
     def charge(self) -> None:

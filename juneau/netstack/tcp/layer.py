@@ -83,6 +83,8 @@ class TcpLayer:
         self.buffered = 0
         """Received bytes held by all connections."""
         self.buffer_limit = limits.buffered_bytes
+        self.hurry = False
+        """Somebody's bulk data wants its ACK now: it is the peer's clock."""
         self._rng = rng
         self._cookies = SynCookies(secret)
         self._table: dict[FourTuple, Entry] = {}
@@ -451,6 +453,7 @@ class TcpLayer:
     def take_packets(self, now: Micros, budget: int = 64) -> list[TxPacket]:
         """What may leave now, about `budget` packets, connections taking turns."""
         out: list[TxPacket] = []
+        self.hurry = False
         replies, ready = self._replies, self._ready
         while replies and len(out) < budget:
             out.append(replies.popleft())

@@ -98,8 +98,6 @@ class Receiver:
             field = 65_535
         elif field < 0:
             field = 0  # a FIN was taken beyond the edge
-        elif field < 0:
-            field = 0  # a FIN fits a closed window
         right = edge if self._by_buffer else nxt + (field << shift)
         if right > adv:
             self.adv = right

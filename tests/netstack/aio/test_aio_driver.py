@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class StandIn:
         self.log: list[Any] = []
         self.deadline: Micros | None = None
         self.waiting = 0
+        self.in_hurry = False
         self.events: list[Any] = []
         self.on_timeout: Callable[[Micros], None] = lambda now: None
 
@@ -95,6 +97,41 @@ def test_others_get_a_turn_after_each_burst(tso: bool, burst: int) -> None:
         assert sends == [("send", burst), ("send", burst), "other", ("send", 1)]
 
     drive(check, tso=tso)
+
+
+class Told:
+    """An application's end: notes when it is told, and answers in its own turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stack: StandIn) -> None:
+        self.loop, self.stack = loop, stack
+
+    def on_readable(self) -> None:
+        self.stack.log.append("told")
+        self.loop.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        self.stack.log.append("answer")
+        self.stack.waiting += 1
+
+
+@pytest.mark.parametrize(
+    ("hurry", "order"),
+    [
+        (False, ["told", "answer", ("packets", 2)]),
+        (True, [("packets", 1), "told", "answer", ("packets", 1)]),
+    ],
+)
+def test_an_answer_carries_the_ack_unless_the_peer_waits_for_it(hurry: bool, order: list[Any]) -> None:
+    async def check(loop: VirtualLoop, stack: StandIn, driver: Driver) -> None:
+        conn: Any = SimpleNamespace(user=Told(loop, stack))
+        stack.waiting, stack.in_hurry = 1, hurry  # the ACK
+        stack.events.append(Readable(conn))
+        driver.settle()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [entry for entry in stack.log if entry[0] != "send"] == order
+
+    drive(check)
 
 
 def test_the_timer_fires_at_the_deadline_and_once() -> None:

@@ -492,6 +492,19 @@ def test_every_second_full_segment_is_acknowledged_at_once(isns):
     assert len(acks) == 4
 
 
+def test_acks_of_bulk_data_are_in_a_hurry_and_others_are_not(isns):
+    host, peer, _conn = established(**isns)
+    peer.inject("A", 1, 1, b"x")
+    assert not host.tcp.hurry
+    peer.inject("A", 2, 1, bytes(1_000))
+    peer.inject("A", 1_002, 1, bytes(1_000))
+    assert host.tcp.hurry
+    peer.got()
+    assert not host.tcp.hurry
+    peer.inject("A", 4_002, 1, bytes(1_000))  # a gap: the peer's recovery waits
+    assert host.tcp.hurry
+
+
 def test_data_takes_the_ack_along(isns):
     host, peer, conn = established(**isns)
     peer.inject("A", 1, 1, b"ping")
