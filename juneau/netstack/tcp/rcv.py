@@ -104,7 +104,12 @@ class Receiver:
         return field
 
     def wants_update(self) -> bool:
-        """Whether reading has opened the window enough to tell the peer unasked."""
+        """Whether reading has opened the window enough to tell the peer unasked.
+
+        Not while a delayed ACK is due and the peer has room for the segments that bring it forward.
+        """
+        if self.ack_at != NEVER and self.adv - self.nxt >= 2 * self.ack_due:
+            return False
         room = min(self.buf - self.chunks.size, 65_535 << self.wscale)
         gain = self.nxt + room - self.adv
         if gain < self._sws:
