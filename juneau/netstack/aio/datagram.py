@@ -219,7 +219,7 @@ class UdpTransport(asyncio.DatagramTransport):
         if path is None:
             self._driver.stack.counters.add("udp.no_path")
             raise os_error(errno.EHOSTUNREACH, f"sendto {remote}: nobody was heard from there")
-        return _Peer(remote, self._driver.source(), path)
+        return _Peer(remote, self._driver.source(remote.ip), path)
 
     def _report(self, exc: OSError | Refused | Misuse) -> None:
         if isinstance(exc, Refused):

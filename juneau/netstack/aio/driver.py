@@ -195,11 +195,13 @@ class Driver:
 
     # Addresses
 
-    def source(self) -> int:
-        """The address to send from by default. OSError EADDRNOTAVAIL if there is none."""
+    def source(self, remote: int) -> int:
+        """The address to speak to `remote` from by default: the one that shares the longest prefix with it
+        (as rule 8 of RFC 6724), so one of its own Subnet if there is any. OSError EADDRNOTAVAIL if none.
+        """
         if not self.stack.addresses:
             raise os_error(errno.EADDRNOTAVAIL, f"source address of stack {self.name!r}")
-        return min(self.stack.addresses)
+        return min(self.stack.addresses, key=lambda ip: ((ip ^ remote).bit_length(), ip))
 
     def add_address(self, ip: int) -> None:
         self.stack.add_address(ip)

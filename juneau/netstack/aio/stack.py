@@ -95,7 +95,7 @@ class AsyncStack(Driver):
             self,
             protocol_factory,
             remote,
-            self._local(local_addr),
+            self._local(local_addr, remote),
             self._path(path, remote),
             ssl=ssl,
             server_hostname=str(host) if server_hostname is None else server_hostname,
@@ -126,7 +126,7 @@ class AsyncStack(Driver):
         connected = None
         if remote_addr is not None:
             remote = Endpoint(resolve(remote_addr[0]), remote_addr[1])
-            connected = (remote, local.ip or self.source(), self._path(path, remote))
+            connected = (remote, local.ip or self.source(remote.ip), self._path(path, remote))
         try:
             udp = self.stack.udp_bind(local)
         except Misuse as exc:
@@ -145,9 +145,9 @@ class AsyncStack(Driver):
             raise
         return transport, protocol
 
-    def _local(self, local_addr: tuple[Host, int] | None) -> Endpoint:
+    def _local(self, local_addr: tuple[Host, int] | None, remote: Endpoint) -> Endpoint:
         local = Endpoint(0, 0) if local_addr is None else Endpoint(resolve(local_addr[0]), local_addr[1])
-        local = local if local.ip else Endpoint(self.source(), local.port)
+        local = local if local.ip else Endpoint(self.source(remote.ip), local.port)
         if local.ip not in self.stack.addresses:
             raise os_error(errno.EADDRNOTAVAIL, f"bind {local}")
         return local
