@@ -40,7 +40,7 @@ class KernelSide:
 class _HostStack(AsyncStack):
     default_source = 0
 
-    def source(self) -> int:
+    def source(self, remote: int) -> int:
         return self.default_source
 
 
