@@ -43,12 +43,12 @@ bench: setup-test
 	@$(PY) -m bench
 
 ## e2e     on Kubernetes
-e2e: setup-test
-	@$(PY) -m pytest e2e
+e2e:
+	@echo "make e2e: nothing to run on Kubernetes yet (see e2e/README.md); the lab's tests are in make test" >&2; exit 2
 
-## soak    long runs under load and faults
+## soak    a lab under load for JUNEAU_SOAK_S seconds (300)
 soak: setup-test
-	@$(PY) -m pytest -m soak tests e2e
+	@$(PY) -m pytest -m soak tests/soak
 
 ## clean   remove what setup and the tools made
 clean:

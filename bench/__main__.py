@@ -75,19 +75,28 @@ def kernel_peer(loop: str) -> Iterator[Peer]:
             client,
         )
         for netns, address in ((server, "10.80.0.3/24"), (client, "10.80.0.10/24")):
-            _ip("-n", netns, "link", "set", "eth0", "up", "mtu", "1450")
-            _ip("-n", netns, "address", "add", address, "dev", "eth0")
-        command = ["ip", "netns", "exec", server, sys.executable, "-m", "bench.handler", loop]
+            _ip_in(netns, "link", "set", "eth0", "up", "mtu", "1450")
+            _ip_in(netns, "address", "add", address, "dev", "eth0")
+        command = [*_within(server), sys.executable, "-m", "bench.handler", loop]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
         undo.callback(process.wait, 10)
         undo.callback(process.terminate)
         assert process.stdout is not None
         process.stdout.readline()
-        yield Peer(f"kernel, {loop}", ["ip", "netns", "exec", client], "10.80.0.3")
+        yield Peer(f"kernel, {loop}", _within(client), "10.80.0.3")
 
 
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, timeout=10)
+
+
+def _within(netns: str) -> list[str]:
+    """`ip netns exec` wants to remount `/` and cannot in a chroot."""
+    return ["nsenter", f"--net=/run/netns/{netns}"]
+
+
+def _ip_in(netns: str, *words: str) -> None:
+    subprocess.run([*_within(netns), "ip", *words], check=True, timeout=10)
 
 
 def main() -> None:

@@ -16,7 +16,21 @@ settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 REQUIRE_ALL = os.environ.get("JUNEAU_REQUIRE_ALL") == "1"
-TOOLS = ("ip", "tc", "curl", "dig", "ping", "ethtool")
+TOOLS = (
+    "ip",
+    "tc",
+    "curl",
+    "dig",
+    "ping",
+    "ethtool",
+    "nsenter",
+    "openssl",
+    "clang",
+    "bpftool",
+    "tshark",
+    "script",
+)
+MOUNTED_BEFORE = Path("/run/netns").is_mount()
 
 
 @cache
@@ -44,6 +58,14 @@ def require(why_not: str) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("root"):
         require(lacking())
+
+
+def pytest_sessionfinish() -> None:
+    """Tests that ran `ip netns` leave its mount behind; nobody's namespace is there any more."""
+    if not lacking() and not MOUNTED_BEFORE:
+        from juneau.app.netns import release_folder
+
+        release_folder()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ def adapt_aiosmtpd() -> None:
     """
     from aiosmtpd import controller
 
+    socket.getfqdn = lambda name="": name or "here"  # its tests ask once, before there is a network
     base: Any = controller.BaseThreadedController
     cancel_tasks = base.cancel_tasks
 
@@ -72,7 +74,7 @@ SUITES = {
                 (r"\[::1|socks1\]|ipv6_pasv", "IPv6: the stack is IPv4 only"),
                 (
                     r"test_stat_mlst",
-                    "compares datetime.now(), which is real, with time.time(), which is virtual",
+                    "compares datetime.now() (real) with time.time() (virtual)",
                 ),
             ],
         ),

@@ -61,7 +61,7 @@ class Tun:
 
     def run(self, *command: str) -> str:
         """Run `command` in the namespace, serving it meanwhile; its output."""
-        command = ("ip", "netns", "exec", self.name, *command)
+        command = ("nsenter", f"--net=/run/netns/{self.name}", *command)  # works in a chroot, too
         pipe, out = subprocess.PIPE, subprocess.STDOUT
         process = subprocess.Popen(command, stdout=pipe, stderr=out, text=True)
         end = time.monotonic() + 30
