@@ -27,6 +27,8 @@ class Networks:
         self._stack = contextlib.ExitStack()
         self.current: Network | None = None
         self._fresh = False
+        self.share = False
+        """Loops open at the same time are one: for programs with a loop in each of several threads."""
 
     def enter(self, seed: int = 0) -> Network:
         network = Network(seed)
@@ -38,7 +40,8 @@ class Networks:
 
     def new_loop(self, *args: Any, **kwargs: Any) -> asyncio.AbstractEventLoop:
         """What `asyncio.new_event_loop` and `SelectorEventLoop` are for the tests."""
-        if not self._fresh:
+        shared = self.share and self.current is not None and not self.current.loop.is_closed()
+        if not self._fresh and not shared:
             self.enter()
         assert self.current is not None
         self._fresh = False

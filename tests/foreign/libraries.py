@@ -63,7 +63,7 @@ def run(suite: Suite, extra: list[str]) -> Tally:
             "-q",
             "--no-header",
         ]
-        options = ["-o", "addopts=", "-o", "log_level=CRITICAL", "-W", "ignore", "--tb=short", "--timeout=60"]
+        options = ["-o", "addopts=", "-W", "ignore", "--tb=short", "--timeout=60"]
         done = subprocess.run(
             [*command, *options, *extra, suite.tests],
             cwd=source,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import signal
 import socket
 import ssl as ssl_module
@@ -83,16 +84,22 @@ class NetworkLoop(SocketLoop):
             hosts = self._local(host, family, flags)
         if not port and (len(hosts) > 1 or not start_serving):
             port = boot.free_port()
-        return await boot.aio.create_server(
-            protocol_factory,
-            hosts,
-            port,
-            ssl=ssl,
-            backlog=backlog,
-            start_serving=start_serving,
-            ssl_handshake_timeout=ssl_handshake_timeout,
-            ssl_shutdown_timeout=ssl_shutdown_timeout,
-        )
+        try:
+            return await boot.aio.create_server(
+                protocol_factory,
+                hosts,
+                port,
+                ssl=ssl,
+                backlog=backlog,
+                start_serving=start_serving,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+            )
+        except OSError as error:
+            where = (hosts[0] if len(hosts) == 1 else hosts, port)
+            reason = os.strerror(error.errno or 0).lower()  # asyncio's words, which programs look for
+            message = f"error while attempting to bind on address {where!r}: {reason}"
+            raise OSError(error.errno, message) from error
 
     def _local(self, host: str | Sequence[str] | None, family: int, flags: int) -> list[str]:
         """The addresses to listen on."""

@@ -187,7 +187,7 @@ class Network:
                 asyncio.gather(*left, return_exceptions=True) if left else asyncio.sleep(0)
             )
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        except Stuck:
+        except (Stuck, asyncio.CancelledError):  # a callback left behind may cancel every task
             for task in left:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
 
