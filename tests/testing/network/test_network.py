@@ -41,10 +41,12 @@ async def ask(host, port, data):
         await writer.drain()
         writer.write_eof()
 
-    sending = asyncio.create_task(send())
-    got = await reader.read()
-    await sending
-    writer.close()
+    try:
+        sending = asyncio.create_task(send())
+        got = await reader.read()
+        await sending
+    finally:
+        writer.close()
     await writer.wait_closed()
     return got
 
