@@ -47,7 +47,7 @@ VARIANTS = ("PollEventLoopTests", "SelectEventLoopTests")
 EXCLUDED: Exclusions = [
     (r"test_interrupt_", "a KeyboardInterrupt in the midst of a test: signals come from outside"),
     (
-        r"pep492.LockTests|test_wrap_future",
+        r"pep492.LockTests|FutureTests.test_wrap_future$",
         "run a loop of their own with mocks: virtual time moves with ours only",
     ),
     (r"unix", "unix sockets: outside the network, refused"),
@@ -74,6 +74,7 @@ EXCLUDED: Exclusions = [
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=[*CONNECTING, *LOOP])
+    parser.add_argument("--connecting", action="store_true", help="only the modules that open connections")
     parser.add_argument("-k", dest="only", default="", metavar="SUBSTRING")
     parser.add_argument("-v", action="store_true", help="name each test as it runs")
     parser.add_argument("--why", action="store_true", help="show failures in full, and each exclusion")
@@ -83,7 +84,7 @@ def main() -> int:
     install_asyncio()
     Server._sockets = property(lambda self: self._endpoints)  # type: ignore[attr-defined]  # test_server looks
     total = Tally()
-    for name in args.modules:
+    for name in CONNECTING if args.connecting else args.modules:
         module = importlib.import_module(f"test.test_asyncio.{name}")
         suite = unittest.defaultTestLoader.loadTestsFromModule(module)
         tally = run_suite(suite, EXCLUDED, only=args.only, verbose=args.v, leave_out=VARIANTS)

@@ -85,6 +85,8 @@ class NetworkLoop(SocketLoop):
         if not port and (len(hosts) > 1 or not start_serving):
             port = boot.free_port()
         try:
+            for ip in hosts:
+                boot.check_free(parse_ip(ip), port or 0)
             return await boot.aio.create_server(
                 protocol_factory,
                 hosts,

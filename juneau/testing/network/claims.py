@@ -31,12 +31,14 @@ def socketpair(family: int = -1, type: int = -1, proto: int = -1) -> tuple[SimSo
 def claim_listener(sock: Any) -> Endpoint:
     """The address of a bound socket, which stops to listen by itself."""
     _check(sock, socket.SOCK_STREAM)
-    if sock._local is None:
-        raise os_error(errno.EINVAL, "create_server: the socket is not bound")
+    if sock._local is None or sock._lent:
+        raise os_error(errno.EINVAL, "create_server: the socket is not bound, or has a server already")
     if sock._listener is not None:
         sock._listener.close(sock._boot.aio.clock())
         sock._listener = None
     endpoint: Endpoint = sock._local
+    sock._boot.bound_ports.discard(endpoint.port)
+    sock._lent = True
     return endpoint
 
 

@@ -93,6 +93,7 @@ class SimSocket(RealSocket):
         self._error = 0
         self._ended = False
         self._lent = False
+        self._owns_port = False
         self._transport: TcpTransport | None = None
         self._names = [1]  # how many sockets share what is below; shared by them
         self._named = True
@@ -193,6 +194,7 @@ class SimSocket(RealSocket):
             self._boot.check_free(ip, port)
         self._local = Endpoint(ip, port or self._boot.free_port())
         self._boot.bound_ports.add(self._local.port)
+        self._owns_port = True
 
     def _bind_udp(self, local: Endpoint) -> None:
         try:
@@ -523,7 +525,7 @@ class SimSocket(RealSocket):
         if self._udp is not None:
             self._udp.user = None
             self._udp.close()
-        if self._local is not None and self._listener is None and self._conn is None:
+        if self._owns_port and self._local is not None:
             self._boot.bound_ports.discard(self._local.port)
         self._conn = self._listener = self._udp = None
         self._settle()
@@ -538,8 +540,9 @@ class SimSocket(RealSocket):
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True) and not self._lent:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+            what = f"unclosed {self!r}"
             self.close()
+            warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
 
     def _lingers_not(self) -> bool:
         linger = self._options.get((socket.SOL_SOCKET, socket.SO_LINGER))
@@ -592,6 +595,7 @@ _STATE: Final = (
     "_local",
     "_names",
     "_options",
+    "_owns_port",
     "_peeked",
     "_remote",
     "_timeout",

@@ -31,7 +31,11 @@ def wrap_socket(
     tls = SimTlsSocket(sock, context, server_side, server_hostname, suppress_ragged_eofs, session)
     tls.handshake_on_connect = do_handshake_on_connect
     if do_handshake_on_connect and tls.is_connected():
-        tls.do_handshake()
+        try:
+            tls.do_handshake()
+        except BaseException:
+            tls.close()
+            raise
     return tls
 
 
