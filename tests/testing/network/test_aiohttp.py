@@ -36,8 +36,8 @@ async def serve():
     await asyncio.Event().wait()
 
 
-def network(seed=1, **link):
-    net = Network(seed=seed)
+def network(seed=1, capture=None, **link):
+    net = Network(seed=seed, capture=capture)
     server, client = net.host("server", boot=serve), net.host("client")
     net.link(server, client, **link)
     return net, server, client
@@ -142,3 +142,28 @@ def test_many_clients_of_a_server_that_restarts():
 
     with net:
         net.run(main(), on=net.hosts["client"], timeout=300)
+
+
+def test_the_same_seed_gives_the_same_capture(tmp_path):
+    def record(seed, path):
+        net, server, client = network(seed=seed, capture=path, delay_ms=10, loss=0.05)
+
+        async def main():
+            async with aiohttp.ClientSession() as session:
+                await ready(session)
+                for i in range(10):
+                    form = aiohttp.FormData(
+                        {"n": str(i)}, default_to_multipart=True
+                    )  # its boundary is random
+                    async with session.post("http://server/upload", data=form) as response:
+                        assert b"boundary" not in await response.read()
+                server.restart()
+                await ready(session)
+
+        with net:
+            net.run(main(), on=client, timeout=60)
+        return path.read_bytes()
+
+    first = record(1, tmp_path / "a")
+    assert record(1, tmp_path / "b") == first
+    assert record(2, tmp_path / "c") != first

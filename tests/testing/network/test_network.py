@@ -392,3 +392,10 @@ def test_other_processes_record_the_same_whatever_their_hash_seed(tmp_path):
             check=True,
         )
         assert done.stdout.strip() == expected
+
+
+def test_the_example_of_the_docs_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "docs" / "network-in-a-process.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert list(pcapng.read_packets((tmp_path / "run.pcapng").read_bytes()))
