@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 JUNEAU := .venv/bin/juneau
 
-.PHONY: help setup setup-test demo test fuzz check format bench e2e soak clean
+.PHONY: help setup setup-test demo test fuzz foreign check format bench e2e soak clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -26,6 +26,11 @@ test: setup-test
 ## fuzz    Hypothesis for longer: every property test with many times the examples
 fuzz: setup-test
 	@HYPOTHESIS_PROFILE=long $(PY) -m pytest --timeout 3600 tests/testing tests/netstack
+
+## foreign others' test suites on the network in a process (see docs/network-in-a-process.md)
+foreign: setup-test
+	@$(PY) tests/foreign/cpython.py
+	@$(PY) tests/foreign/libraries.py
 
 ## check   format, lint, types, import contracts
 check: setup-test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def lacking() -> str:
         return "no bcc (Debian: python3-bpfcc)"
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     return f"no {', '.join(absent)}" if absent else ""
+
+
+@pytest.fixture(name="require")
+def _require() -> Callable[[str], None]:
+    return require
 
 
 def require(why_not: str) -> None:

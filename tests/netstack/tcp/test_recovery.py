@@ -13,8 +13,11 @@ from juneau.netstack.tcp.recovery.scoreboard import Scoreboard, Sent
 from juneau.netstack.tcp.snd import Mode, Timer
 from juneau.netstack.types import MILLISECOND, SECOND
 from juneau.testing import packets
+from juneau.testing.sim import SimNet
+from juneau.testing.wire import Impairment
 
 RTT = 20 * MILLISECOND
+OFFLOAD = Link(mtu=1040, checksum_offload=True, tso=True)
 NO_TLP = faster(NO_TIMESTAMPS, tlp=False)
 
 
@@ -143,8 +146,7 @@ def test_rack_finds_a_lost_retransmission(isns):
 
 
 def test_a_superframe_sacked_in_part_is_resent_in_part(isns):
-    link = Link(mtu=1040, checksum_offload=True, tso=True)
-    _host, peer, conn = sending(link=link, **isns)
+    _host, peer, conn = sending(faster(NO_TLP, initial_cwnd=20), link=OFFLOAD, **isns)
     assert len(conn.snd.board.records) == 1
     sack(peer, (at(1), at(3)), (at(4), at(10)))
     assert sorted((s.seq, len(s.payload)) for s in peer.got()) == [(at(0), 1_000), (at(3), 1_000)]
@@ -153,8 +155,7 @@ def test_a_superframe_sacked_in_part_is_resent_in_part(isns):
 
 
 def test_acks_inside_a_superframe(isns):
-    link = Link(mtu=1040, checksum_offload=True, tso=True)
-    _host, peer, conn = sending(link=link, **isns)
+    _host, peer, conn = sending(link=OFFLOAD, **isns)
     for n in (2, 4, 7, 10):
         peer.inject("A", 1, at(n))
         assert conn.snd.una - conn.snd.iss == at(n)
@@ -211,6 +212,65 @@ def test_a_probe_that_was_not_needed_costs_nothing():
     peer.got()
     peer.inject("A", 1, at(11))
     assert conn.snd.cc.cwnd >= before
+
+
+def test_a_lost_retransmission_at_the_end_of_recovery_is_found_by_a_probe(isns):
+    """All else was SACKed, so nothing that left later could tell RACK (RFC 9002 6.2 probes there too)."""
+    host, peer, conn = sending(NO_TIMESTAMPS, **isns)
+    sack(peer, (at(1), at(10)))
+    assert [s.seq for s in peer.got()] == [at(0)]
+    ((after, packet),) = host.advance(100 * MILLISECOND)
+    assert peer.see(packet).seq == at(0)
+    assert after >= 2 * RTT
+    assert conn.info().retransmits == 0
+    assert host.advance(90 * MILLISECOND) == [], "one probe until there is progress"
+    peer.inject("A", 1, at(10))
+    assert conn.snd.mode is Mode.OPEN
+    assert conn.snd.cc.cwnd == conn.snd.cc.ssthresh == 7_000, "the window paid once"
+
+
+def test_a_probe_in_recovery_prefers_new_data():
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    sack(peer, (at(1), at(4)))
+    assert [s.seq for s in peer.got()] == [at(0)]
+    conn.snd.cc.cwnd = conn.snd.pipe()
+    conn.send(bytes(500), host.now)
+    assert peer.got() == []
+    ((_, packet),) = host.advance(100 * MILLISECOND)
+    assert peer.see(packet).seq == at(10)
+
+
+def test_a_window_has_room_for_two_superframes():
+    """The loss of the only one could be found by a timer alone."""
+    _host, peer, conn = sending(link=OFFLOAD)
+    assert [rec.end - rec.seq for rec in conn.snd.board.records] == [5_000, 5_000]
+    sack(peer, (at(5), at(10)))
+    assert [len(s.payload) for s in peer.got()] == [1_000]
+    sack(peer, (at(5), at(10)), ack=at(1))
+    sizes = [len(s.payload) for s in peer.got()]
+    assert sum(sizes) >= 2_000
+    assert len(sizes) >= 2
+
+
+def test_loss_of_whole_superframes_costs_no_timeout():
+    net = SimNet(seed=2, impairment=Impairment(loss=0.02, delay=25, bandwidth=10**10))
+    link = Link(checksum_offload=True, tso=True)
+    client, server = (net.host(ip, link=link) for ip in ("10.0.0.1", "10.0.0.2"))
+    listener = server.listen(80)
+    conn = client.connect(server, 80)
+    conn.send(bytes(50 << 20), net.now)
+    conn.shutdown(net.now)
+    net.run_until(lambda: listener.waiting > 0)
+    peer = listener.accept()
+    assert peer is not None
+    while not peer.at_eof:
+        net.run_until(lambda: peer.recv_queue_bytes > 0 or peer.at_eof)
+        peer.read(1 << 22)
+        server.settle()
+    counters = client.stack.counters.snapshot()
+    assert counters["tcp.retransmitted_segments"] > 20
+    assert not counters.get("tcp.retransmission_timeouts")
+    assert net.now < 200 * MILLISECOND, "2 Gbit/s"
 
 
 def test_timeout_resends_the_first_segment_and_backs_off(isns):
