@@ -27,7 +27,7 @@ test: setup-test
 fuzz: setup-test
 	@HYPOTHESIS_PROFILE=long $(PY) -m pytest --timeout 3600 tests/testing tests/netstack
 
-## foreign others' test suites on the network in a process (see docs/network-in-a-process.md)
+## foreign  others' test suites on the network in a process (see docs/network-in-a-process.md)
 foreign: setup-test
 	@$(PY) tests/foreign/cpython.py
 	@$(PY) tests/foreign/libraries.py
