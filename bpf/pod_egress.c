@@ -2,7 +2,8 @@
 /* TC ingress of the host side of each Pod's veth: what a Pod sends.
  *
  * Nothing leaves here for the host's own stack: a frame is answered, handed to the TAP, handed to another Pod of the same
- * VPC, or dropped and counted. Compiled by bcc with PIN_PATH and FLOW_ENTRIES defined.
+ * VPC, or dropped and counted. Compiled by bcc with PIN_PATH and FLOW_ENTRIES defined. At the end: how the TAP's
+ * queues are shared out.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -303,4 +304,14 @@ int pod_egress(struct __sk_buff *skb)
 	default:
 		return drop(DROP_NOT_IP);
 	}
+}
+
+/* Which queue of the TAP (TUNSETSTEERINGEBPF; the kernel takes it modulo their number): a Pod always has the same one. */
+int tap_queue(struct __sk_buff *skb)
+{
+	struct stamp stamp;
+
+	if (bpf_skb_load_bytes(skb, 0, &stamp, sizeof(stamp)))
+		return 0;
+	return bpf_ntohl(stamp.ifindex) & 0xffff;
 }

@@ -208,6 +208,7 @@ class PacketPlane:
     # Inside
 
     def _point_at(self, tap: Tap) -> None:
+        tap.steer(self._program.steering_fd)
         self._set(abi.CONFIG_MAP, abi.u32(0), abi.PlaneConfig(tap.ifindex).pack())
 
     def _all_vips(self) -> set[Vip]:

@@ -1,4 +1,4 @@
-"""Keeps the TAP read: a batch per wake-up, and a new attachment when the device broke."""
+"""Keeps the TAP read: a batch of each queue per turn, and a new attachment when the device broke."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TapReader:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        loop.add_reader(self.tap.fd, self._on_readable)
+        self._add_readers(loop)
 
     def stop(self) -> None:
         if self._loop is None:
@@ -49,13 +49,21 @@ class TapReader:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        elif self.tap.fd >= 0:
-            self._loop.remove_reader(self.tap.fd)
+        else:
+            self._remove_readers(self._loop)
         self._loop = None
 
-    def _on_readable(self) -> None:
+    def _add_readers(self, loop: asyncio.AbstractEventLoop) -> None:
+        for fd, read in self.tap.reads():
+            loop.add_reader(fd, self._on_readable, read)
+
+    def _remove_readers(self, loop: asyncio.AbstractEventLoop) -> None:
+        for fd in self.tap.fds:
+            loop.remove_reader(fd)
+
+    def _on_readable(self, read: Callable[[], bytes]) -> None:
         try:
-            taken = self._dispatcher.read_batch(self.tap.read, self._settings.frame_budget)
+            taken = self._dispatcher.read_batch(read, self._settings.frame_budget)
         except OSError as err:
             self._on_broken(err)
             return
@@ -64,11 +72,13 @@ class TapReader:
 
     def _on_broken(self, err: OSError) -> None:
         """EBADFD or EIO: somebody removed the device. Never end; attach again, later and later."""
+        if not self.tap.fds:
+            return  # another queue has said so in the same turn
         self._counters["rx.read_error"] += 1
         _log.error("read tap %s: %s (attaching again)", self.tap.name, err.strerror)
         if self._loop is None:
             return
-        self._loop.remove_reader(self.tap.fd)
+        self._remove_readers(self._loop)
         self.tap.close()
         self._retry = self._loop.call_later(self._retry_s, self._reopen)
 
@@ -78,12 +88,13 @@ class TapReader:
             return
         try:
             self.tap = Tap.open(self._settings)
+            self._on_reopened(self.tap)
         except PlaneError as err:
+            self.tap.close()
             self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
             _log.error("%s; trying again in %.1f s", err, self._retry_s)
             self._retry = loop.call_later(self._retry_s, self._reopen)
             return
         self._retry_s = _FIRST_RETRY_S
         self._counters["rx.reopened"] += 1
-        self._on_reopened(self.tap)
-        loop.add_reader(self.tap.fd, self._on_readable)
+        self._add_readers(loop)

@@ -1,6 +1,7 @@
 """The TAP that BPF redirects virtual services' frames to. Only read; answers leave through AF_PACKET.
 
-Plain ioctls, no netlink: safe to call on the event loop.
+It has many queues and a Pod always the same one: who sends more than we read loses its own frames, not
+everybody's. Plain ioctls, no netlink: safe to call on the event loop.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import fcntl
 import os
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -21,8 +24,10 @@ READ_BYTES: Final = vnet.HEADER_BYTES + 14 + 65_535
 """vnet header, Ethernet, the largest IPv4 packet."""
 
 _TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD, _TUNSETVNETHDRSZ = 0x400454CA, 0x400454CB, 0x400454D0, 0x400454D8
+_TUNSETSTEERINGEBPF: Final = 0x800454E0
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8913, 0x8914, 0x8922, 0x8943
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR, _IFF_UP = 0x0002, 0x1000, 0x4000, 0x1
+_IFF_MULTI_QUEUE: Final = 0x0100
 _TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO_ECN, _TUN_F_USO = 0x01, 0x02, 0x08, 0x20 | 0x40
 _IFNAMSIZ: Final = 16
 _IFREQ: Final = Struct("16sI20x")
@@ -32,12 +37,16 @@ _IFREQ_FLAGS: Final = Struct("16sH22x")
 class Tap:
     """An open, persistent TAP: its ifindex outlives this process."""
 
-    def __init__(self, fd: int, name: str, ifindex: int, *, vnet_header: bool, uso: bool) -> None:
-        self.fd = fd
+    def __init__(
+        self, fds: list[int], claim: socket.socket, name: str, *, vnet_header: bool, uso: bool
+    ) -> None:
+        self.fds = fds
+        """One per queue; empty once closed."""
         self.name = name
-        self.ifindex = ifindex
+        self.ifindex = socket.if_nametoindex(name)
         self.vnet_header = vnet_header
         self.uso = uso
+        self._claim = claim
 
     @classmethod
     def open(cls, settings: PlaneSettings) -> Tap:
@@ -45,34 +54,47 @@ class Tap:
         name = settings.tap_name
         if not 0 < len(name.encode()) < _IFNAMSIZ:
             raise PlaneError(f"open tap {name!r}: got {len(name)} characters, allowed 1..{_IFNAMSIZ - 1}")
-        fd = -1
+        fds: list[int] = []
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            flags = _IFF_TAP | _IFF_NO_PI | (_IFF_VNET_HDR if settings.offload else 0)
-            fcntl.ioctl(fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), flags))
-            uso = _set_offload(fd, settings.offload)
-            fcntl.ioctl(fd, _TUNSETPERSIST, 1)
+            _claim(claim, name)
+            fds.append(_attach(name, settings.offload))
+            uso = _set_offload(fds[0], settings.offload)
+            fcntl.ioctl(fds[0], _TUNSETPERSIST, 1)
             _set_up(name, settings)
-            return cls(fd, name, socket.if_nametoindex(name), vnet_header=settings.offload, uso=uso)
+            while len(fds) < settings.tap_queues:
+                fds.append(_attach(name, settings.offload))
+            return cls(fds, claim, name, vnet_header=settings.offload, uso=uso)
         except OSError as err:
-            if fd >= 0:
+            for fd in fds:
                 os.close(fd)
+            claim.close()
             raise PlaneError(f"open tap {name}: {err.strerror} ({_remedy(err)})") from err
 
-    def read(self) -> bytes:
-        """One frame, in memory of its own. Raises BlockingIOError: none now; OSError: the device broke."""
-        return os.read(self.fd, READ_BYTES)
+    def steer(self, program_fd: int) -> None:
+        """Let the BPF program choose each frame's queue; the device keeps it. Raises PlaneError."""
+        try:
+            fcntl.ioctl(self.fds[0], _TUNSETSTEERINGEBPF, program_fd.to_bytes(4, sys.byteorder))
+        except OSError as err:
+            raise PlaneError(f"steer tap {self.name}: {err.strerror} (needs Linux 4.16)") from err
+
+    def reads(self) -> list[tuple[int, Callable[[], bytes]]]:
+        """Each queue's descriptor and what takes one frame of it, in memory of its own.
+
+        That raises BlockingIOError: none now; OSError: the device broke.
+        """
+        return [(fd, partial(os.read, fd, READ_BYTES)) for fd in self.fds]
 
     def close(self) -> None:
         """The device stays."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        while self.fds:
+            os.close(self.fds.pop())
+        self._claim.close()
 
     def destroy(self) -> None:
         """Close, and the device goes with us."""
-        if self.fd >= 0:
-            fcntl.ioctl(self.fd, _TUNSETPERSIST, 0)
+        if self.fds:
+            fcntl.ioctl(self.fds[0], _TUNSETPERSIST, 0)
         self.close()
 
     def kernel_drops(self) -> int:
@@ -81,6 +103,26 @@ class Tap:
             return int(Path("/sys/class/net", self.name, "statistics/tx_dropped").read_text())
         except OSError:
             return 0
+
+
+def _claim(claim: socket.socket, name: str) -> None:
+    """A device with many queues lets anybody attach one more. Abstract names belong to the network
+    namespace, as the device does, and end with the process."""
+    try:
+        claim.bind(f"\0juneau-tap-{name}")
+    except OSError as err:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from err
+
+
+def _attach(name: str, offload: bool) -> int:
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = _IFF_TAP | _IFF_NO_PI | _IFF_MULTI_QUEUE | (_IFF_VNET_HDR if offload else 0)
+    try:
+        fcntl.ioctl(fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), flags))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _remedy(err: OSError) -> str:

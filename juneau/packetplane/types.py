@@ -33,9 +33,11 @@ class PlaneSettings:
     offload: bool = True
     """False: no vnet header on TAP and sender; kernel and stack then cut and checksum themselves (slow)."""
     frame_budget: int = 64
-    """Frames read per wake-up before other callbacks get their turn; at most 64 x 64 KiB."""
+    """Frames read of a queue before other queues and callbacks get their turn; at most 64 x 64 KiB."""
+    tap_queues: int = 32
+    """Queues that Pods are spread over by ifindex, 1..256. A Pod that floods harms who shares its queue."""
     tap_queue_frames: int = 1_000
-    """Frames the kernel keeps for us before it drops; covers about 10 ms of a busy loop at 100k frames/s."""
+    """Frames the kernel keeps per queue before it drops: about 10 ms of a busy loop at 100k frames/s."""
     send_buffer_bytes: int = 8 << 20
     """Per Pod interface: bytes in flight to one Pod before sends are dropped (`tx.would_block`)."""
 

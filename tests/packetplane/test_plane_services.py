@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from ipaddress import IPv4Address
 
@@ -28,6 +28,11 @@ c = socket.create_connection(("10.80.0.3", 8080), timeout=5)
 c.sendall(data); c.shutdown(socket.SHUT_WR)
 print(hashlib.sha256(data).hexdigest())
 """
+SEND = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range({count}): s.sendto(b"x", ("10.80.0.3", 9))
+"""
 DOWNLOAD = """
 import socket, hashlib
 c = socket.create_connection(("10.80.0.3", 8080), timeout=5)
@@ -42,14 +47,21 @@ def spec(tenant: TenantId, port: int, proto: Protocol, service_id: int) -> Servi
 
 @asynccontextmanager
 async def serving(plane: PacketPlane, stacks: dict[int, MiniTcp]) -> AsyncIterator[None]:
-    with suppress(BlockingIOError):
-        while plane._reader.tap.read():
-            pass  # left by tests without a reader
+    for _, read in plane._reader.tap.reads():
+        count_frames(read)  # left by tests without a reader
     plane.start(asyncio.get_running_loop(), stacks.get)
     try:
         yield
     finally:
         plane.stop()
+
+
+def count_frames(read: Callable[[], bytes]) -> int:
+    count = 0
+    with suppress(BlockingIOError):
+        while read():
+            count += 1
+    return count
 
 
 def stack_of(plane: PacketPlane, answer: bytes = b"") -> MiniTcp:
@@ -156,6 +168,23 @@ async def test_closed_ports_and_ping_reach_the_stack_and_flows_tell_services_apa
         (ONE, town.a2.nic.ifindex, town.a2.nic.mac, VIP_MAC)
     }
     assert [packet.proto for packet in stack.seen] == [17, 17, 17, 1]
+
+
+async def test_a_pod_that_sends_more_than_we_read_loses_only_its_own(town: Town) -> None:
+    """Other Pods have other queues, in its VPC too."""
+    plane = town.world.plane
+    async with serving(plane, {}):
+        pass  # nobody reads, but what others left is gone
+    before = plane.drops()["tap.overflow"]
+    await asyncio.to_thread(town.a1.python, SEND.format(count=3_000))
+    flooded = plane.drops()["tap.overflow"]
+    assert flooded > before + 1_000
+    for pod in (town.a2, town.c1):
+        await asyncio.to_thread(pod.python, SEND.format(count=2))
+    assert plane.drops()["tap.overflow"] == flooded
+    waiting = sorted(count_frames(read) for _, read in plane._reader.tap.reads())
+    assert waiting[-4:-1] == [0, 2, 2]
+    assert waiting[-1] > 2
 
 
 def flows_from(plane: PacketPlane, src_port: int) -> list[tuple[int, int, int, int]]:

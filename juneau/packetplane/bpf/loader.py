@@ -13,18 +13,22 @@ from juneau.packetplane.bpf import bpffs, headers
 from juneau.packetplane.types import PlaneError, PlaneSettings
 
 PROGRAM: Final = "pod_egress"
+STEERING: Final = "tap_queue"
 
 
 class LoadedProgram:
-    """The loaded program's file descriptor, until `close`. Attached filters keep their own reference."""
+    """The loaded programs' file descriptors, until `close`. What they are attached to keeps them loaded."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, steering_fd: int) -> None:
         self.fd = fd
+        self.steering_fd = steering_fd
+        """Chooses the queue of the TAP."""
 
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
-            self.fd = -1
+            os.close(self.steering_fd)
+            self.fd = self.steering_fd = -1
 
 
 def source_folder() -> Path:
@@ -53,9 +57,11 @@ def load(settings: PlaneSettings) -> LoadedProgram:
     with _stderr_of_c() as log:
         try:
             module = bcc.BPF(text=source.read_bytes(), cflags=flags)
-            fd = os.dup(module.load_func(PROGRAM.encode(), bcc.BPF.SCHED_CLS).fd)
-            module.cleanup()  # the compiler's memory and its descriptors; ours stays, the pins too
-            return LoadedProgram(fd)
+            egress = module.load_func(PROGRAM.encode(), bcc.BPF.SCHED_CLS)
+            steering = module.load_func(STEERING.encode(), bcc.BPF.SOCKET_FILTER)
+            loaded = LoadedProgram(os.dup(egress.fd), os.dup(steering.fd))
+            module.cleanup()  # the compiler's memory and its descriptors; ours stay, the pins too
+            return loaded
         except OSError as err:
             raise PlaneError(f"read {source}: {err.strerror} (is the installation complete?)") from err
         except Exception as err:  # bcc raises nothing more exact
