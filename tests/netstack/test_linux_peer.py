@@ -61,7 +61,7 @@ class Tun:
 
     def run(self, *command: str) -> str:
         """Run `command` in the namespace, serving it meanwhile; its output."""
-        command = ("nsenter", f"--net=/run/netns/{self.name}", *command)  # works in a chroot, too
+        command = (*within(self.name), *command)
         pipe, out = subprocess.PIPE, subprocess.STDOUT
         process = subprocess.Popen(command, stdout=pipe, stderr=out, text=True)
         end = time.monotonic() + 30
@@ -90,8 +90,14 @@ class Tun:
                 os.writev(self.fd, [header.build(), packet.header, *packet.payload])
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=10)
+def within(netns: str) -> tuple[str, ...]:
+    """`ip netns exec` and `ip -n` want to remount `/` and cannot in a chroot."""
+    return ("nsenter", f"--net=/run/netns/{netns}")
+
+
+def ip(*arguments: str, netns: str = "") -> None:
+    inside = within(netns) if netns else ()
+    subprocess.run([*inside, "ip", *arguments], check=True, timeout=10)
 
 
 @pytest.fixture(params=[True, False], ids=["offload", "no-offload"])
@@ -100,8 +106,8 @@ def tun(request: pytest.FixtureRequest) -> Iterator[Tun]:
     try:
         ip("netns", "add", tun.name)
         ip("link", "set", tun.name, "netns", tun.name)
-        ip("-n", tun.name, "link", "set", tun.name, "mtu", "1450", "up")
-        ip("-n", tun.name, "addr", "add", "10.99.0.2/24", "dev", tun.name)
+        ip("link", "set", tun.name, "mtu", "1450", "up", netns=tun.name)
+        ip("addr", "add", "10.99.0.2/24", "dev", tun.name, netns=tun.name)
         yield tun
     finally:
         os.close(tun.fd)
