@@ -74,8 +74,8 @@ def send_fresh(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int)
 
 
 def send_lost(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int) -> None:
-    snd = conn.snd
-    while len(out) < stop and (work := snd.retransmission(conn.max_payload)) is not None:
+    snd, tso = conn.snd, conn.layer.link.tso
+    while len(out) < stop and (work := snd.retransmission(conn.max_payload, tso)) is not None:
         rec, size = work
         resend(conn, rec, size, now, out)
         snd.on_retransmit(rec, size, now)

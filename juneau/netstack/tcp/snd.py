@@ -140,7 +140,7 @@ class Sender:
         """Data or FIN that never left."""
         return self.queue.end > self.nxt or (self.fin and self.nxt == self.queue.end)
 
-    def retransmission(self, limit: int) -> tuple[Sent, int] | None:
+    def retransmission(self, limit: int, tso: bool) -> tuple[Sent, int] | None:
         """A lost record and how many bytes of it may leave now."""
         board = self.board
         if not board.lost or (rec := board.next_lost()) is None:
@@ -151,17 +151,25 @@ class Sender:
             room = max(room, mss)
         if room < mss and room < size:
             return None
-        size = min(size, max(room - room % mss, mss), limit)
-        return rec, size
+        if tso:
+            limit = min(limit, self._half_window())
+        return rec, min(size, max(room - room % mss, mss), limit)
+
+    def _half_window(self) -> int:
+        """The largest superframe: a window has room for two, or nothing would tell of the loss of one."""
+        half = self.cc.cwnd >> 1
+        return max(half - half % self.mss, self.mss)
 
     def fresh_bytes(self, limit: int, tso: bool) -> int:
         """Bytes of new data that may leave now in one go; `limit` is a multiple of the MSS."""
         queued = self.queue.end - self.nxt
         if queued <= 0:
             return 0
-        mss, flight = self.mss, self.nxt - self.una
+        mss, cwnd, flight = self.mss, self.cc.cwnd, self.nxt - self.una
+        if tso and cwnd < limit + limit:
+            limit = self._half_window()
         wnd_room = self.una + self.wnd - self.nxt
-        cwnd_room = self.cc.cwnd - self.pipe()
+        cwnd_room = cwnd - self.pipe()
         if not self._in_retry and self.mode is Mode.OPEN and not self.options.limited_transmit:
             cwnd_room -= self.board.sacked + self._reno_sacked
         room = min(wnd_room, cwnd_room)
@@ -276,11 +284,14 @@ class Sender:
             self.retries = self.probes = 0
             self.rtt.backoff = 0
             self._rto_base = now
+            if self.mode is not Mode.OPEN:
+                self._tlp_end = 0  # recovery goes on, and may be probed once more
             self.stalled_since = now if self.nxt > ack else NEVER
             self._reno_sacked = max(self._reno_sacked - acked + self.mss, 0) if self._reno_sacked else 0
+        in_order = len(fresh)
         for start, end in sack:
             fresh += board.sack(start, end)
-        self._measure(fresh, echo, now)
+        self._measure(fresh, in_order, echo, now)
         delivered = acked + board.sacked - sacked_before
         if dsack:
             self.rack.on_dsack(self.nxt, self.una)
@@ -295,11 +306,14 @@ class Sender:
         self._grow(acked, delivered, board.lost_ever > lost_before, now)
         self.arm(now)
 
-    def _measure(self, fresh: list[Sent], echo: Micros, now: Micros) -> None:
-        """RTT (RFC 6298 section 3, Karn) and RACK's news."""
+    def _measure(self, fresh: list[Sent], in_order: int, echo: Micros, now: Micros) -> None:
+        """RTT (RFC 6298 section 3, Karn) and RACK's news; the first `in_order` records were acknowledged.
+
+        The echo is of what came in order (RFC 7323 4.3): of a segment beyond a hole it says nothing.
+        """
         sample, resent_at = -1, -1
-        for rec in fresh:
-            if rec.retrans and echo > now - rec.at + MILLISECOND:
+        for index, rec in enumerate(fresh):
+            if rec.retrans and index < in_order and echo > now - rec.at + MILLISECOND:
                 resent_at = max(resent_at, rec.at)
                 continue  # an earlier copy is what arrived (RFC 8985 6.2 step 2)
             self.rack.on_delivered(rec, self.rtt, now)
@@ -395,13 +409,13 @@ class Sender:
     # --- tail loss probe (RFC 8985 section 7) ---
 
     def _tlp_possible(self) -> bool:
+        """While recovering too, as in RFC 9002 6.2: the last in flight may be a retransmission, and lost."""
         return (
             self.options.tlp
             and self.sack_ok
-            and self.mode is Mode.OPEN
             and not self._tlp_end
             and self.rtt.srtt > 0
-            and not self.board.sacked
+            and (self.mode is not Mode.OPEN or not self.board.sacked)
             and not self.rtt.backoff
         )
 
@@ -412,16 +426,15 @@ class Sender:
         return max(pto, self.options.tlp_min)
 
     def probe_record(self) -> tuple[Sent, int] | None:
-        """The last segment in flight, to be sent again as a probe; None: send new data instead."""
+        """Of what is in flight the segment that left last, to be sent again as a probe; None: nothing is."""
         board = self.board
-        if not board.records:
-            return None
-        last = board.records[-1]
-        if last.state != SENT:
+        last = board.oldest_first.older
+        if last.seq == self.queue.end and last.older is not board.oldest_first:
+            last = last.older  # not a bare FIN, which few receivers SACK
+        if last is board.oldest_first:
             return None
         if last.end - last.seq > self.mss:
-            board._split(len(board.records) - 1, last.end - self.mss)
-            last = board.records[-1]
+            last = board.split(last, last.end - self.mss)
         return last, last.end - last.seq
 
     def on_probe_sent(self, retransmission: bool) -> None:

@@ -216,6 +216,11 @@ class Scoreboard:
         rec.state = SACKED
         return rec
 
+    def split(self, rec: Sent, at: int) -> Sent:
+        """Cut `rec`, which is in flight; return its right half."""
+        self._split(self._index(rec.seq), at)
+        return rec.newer
+
     def _split(self, index: int, at: int) -> None:
         """Cut a record that is not SACKed; the right half follows the left in time too."""
         rec = self.records[index]
