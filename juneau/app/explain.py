@@ -144,6 +144,7 @@ tcp.syn_cookies_accepted connections made of them
 tcp.time_wait_overflow TIME-WAITs ended early by a limit
 tcp.time_wait_reused   TIME-WAITs ended by a new SYN (RFC 6191)
 tcp.fin_wait_2_timeout connections forgotten: our half was closed and the peer never closed its own
+tcp.unsent_quota       connections reset: services wrote more than peers read, above the VPC's quota
 tcp.timed_out          connections given up after retransmissions, keepalive or user timeout
 """)
 

@@ -81,7 +81,7 @@ class DatagramBinding(asyncio.DatagramProtocol):
         request = PacketRequest(self._spec.tenant, self._spec.service_id, self._spec.addr, addr, data)
         try:
             work = self._handle(request, Responder(self, addr))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation: any handler's any error
+        except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error
             self._failed(error, addr)
             return
         if work is not None and inspect.isawaitable(work):

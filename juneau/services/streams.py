@@ -7,6 +7,7 @@ logged with the tenant and counted, the connection is closed or reset, limits ho
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -124,6 +125,8 @@ class Connection(StreamProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        if _is_quota(exc):
+            self._failed(str(exc))  # the handler need not notice: it may have returned long ago
         self._leave_if_over()
         super().connection_lost(exc)
 
@@ -163,7 +166,7 @@ class Connection(StreamProtocol):
             if task is not None and task.cancelling():
                 raise
             self._failed("handler cancelled itself")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation: any handler's any error
+        except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error
             self._on_error(error)
             writer.transport.abort()
         else:
@@ -174,8 +177,15 @@ class Connection(StreamProtocol):
         if self.lost and isinstance(error, (ConnectionError, EOFError)):
             self._binding.events["tcp.client_gone"] += 1  # the Pod's doing, not the handler's
             return
+        if self.lost and _is_quota(error):
+            return  # told already
         self._failed(repr(error), error)
 
     def _failed(self, what: str, error: BaseException | None = None) -> None:
         self._binding.events["tcp.handler_errors"] += 1
         self._binding.reporter.error(f"handler failed: {what}", client=self.client_ip, error=error)
+
+
+def _is_quota(error: BaseException | None) -> bool:
+    """The stack has reset the connection: too much was written without `drain`."""
+    return isinstance(error, OSError) and error.errno == errno.ENOBUFS

@@ -50,7 +50,7 @@ class WorkerQueue:
                 if _being_cancelled():
                     raise
                 job.failed(error)  # the handler's own; the worker goes on
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation: any handler's any error
+            except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error
                 job.failed(error)
             if not self._waiting:
                 return

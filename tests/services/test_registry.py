@@ -226,7 +226,9 @@ async def test_handler_knows_tenant_service_and_client(world):
     assert world.count("tcp.served") == world.count("tcp.accepted") == 1
 
 
-@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("boom"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()]
+)
 async def test_failing_handler_is_reset_logged_and_counted(world, caplog, error):
     async def handle(reader, writer):
         if await reader.readline() == b"fail\n":

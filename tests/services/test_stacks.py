@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,32 @@ async def test_bad_handlers_harm_nobody():
         assert count(n, "tcp.handler_errors", "t") == 1
         for _, writer in clients.values():
             writer.close()
+
+
+async def test_who_writes_without_end_to_a_client_that_does_not_read_is_reset():
+    """The service is called what it is, with the tenant; its other clients are served."""
+    block, lost = bytes(1_000_000), asyncio.Event()
+
+    async def handle(reader, writer):
+        if await reader.readline() == b"flood\n":
+            for _ in range(300):
+                writer.write(block)
+            with suppress(OSError):
+                await writer.drain()
+            lost.set()
+        writer.write(b"fine")
+
+    async with node(FunctionService(handle, name="t", tcp_ports=(7,))) as n:
+        reader, writer = await n.connect(7)
+        writer.transport.pause_reading()
+        writer.write(b"flood\n")
+        await asyncio.wait_for(lost.wait(), 10)
+        assert await n.fetch(b"\n", 7) == b"fine"
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        assert count(n, "tcp.handler_errors", "t") == 1
+        assert n.wires[1].service.stack.counters.snapshot()["tcp.unsent_quota"] == 1
+        writer.close()
 
 
 async def test_idle_is_counted_in_bytes_not_in_reads():

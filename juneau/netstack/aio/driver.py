@@ -42,6 +42,10 @@ def monotonic_us() -> Micros:
     return time.monotonic_ns() // 1000
 
 
+UNSENT_CHECKS: Final = 16
+"""Looks at all send queues per quota written: it is overrun by a sixteenth, or by one write."""
+
+
 class Endable(Protocol):
     """What `Driver.close` ends."""
 
@@ -81,6 +85,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Micros = 0
         self._closed = False
+        self._unsent_allowance = 0  # bytes that may be written before the queues are added up again
 
     # Packets
 
@@ -192,6 +197,27 @@ class Driver:
         if not self._closed:
             self.stack.handle_timeout(now)
             self._settle(now)
+
+    # Memory
+
+    def check_unsent(self, written: int) -> None:
+        """Hold the quota of what waits to be sent; told of writes by whoever has much there already."""
+        self._unsent_allowance -= written
+        if self._unsent_allowance > 0:
+            return
+        quota = self.stack.limits.unsent_bytes
+        queues = {conn: conn.send_queue_bytes for conn in self.stack.tcp.connections()}
+        total = sum(queues.values())
+        while total > quota:
+            largest = max(queues, key=queues.__getitem__)
+            total -= queues.pop(largest)
+            self.stack.counters.add("tcp.unsent_quota")
+            user: Any = largest.user
+            if user is not None:
+                user.on_quota()
+            else:
+                largest.abort(self.clock())
+        self._unsent_allowance = quota // UNSENT_CHECKS
 
     # Addresses
 

@@ -9,6 +9,7 @@ once even while reading is paused (a kernel transport hears of it when reading r
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from asyncio import constants, transports
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from juneau.netstack.aio.errors import close_error
+from juneau.netstack.aio.errors import close_error, os_error
 from juneau.netstack.aio.sock import StackSocket, address
 from juneau.netstack.types import CloseReason, Misuse
 
@@ -292,6 +293,7 @@ class TcpTransport(transports._FlowControlMixin):
         driver.wake()
         if conn.send_queue_bytes > self._snd_limit:
             conn.want_writable = True
+            driver.check_unsent(len(data))
             self._maybe_pause()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -354,6 +356,12 @@ class TcpTransport(transports._FlowControlMixin):
         if not self._conn_lost:
             self._conn.abort(self._driver.clock())
             self._lose(None)
+
+    def on_quota(self) -> None:
+        """Too much was written without waiting for the peer."""
+        if not self._conn_lost:
+            self._conn.abort(self._driver.clock())
+            self._lose(os_error(errno.ENOBUFS, "write: more than the peer reads (await drain)"))
 
     def on_closed(self, reason: CloseReason) -> None:
         """The connection is over. Bytes that came before the end still go first."""

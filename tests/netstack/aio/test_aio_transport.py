@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from typing import Any
 
 import pytest
 from aio_world import SERVER, Pair, Recorder, World, addr_of, is_reset, is_uvloop_kernel, until
+
+from juneau.netstack.limits import MIB, Limits
 
 
 async def within(awaitable: Any, seconds: float = 10) -> Any:
@@ -432,3 +435,27 @@ async def test_extra_path_and_tcp_info(pair: Pair) -> None:
     assert transport.get_extra_info("tenant") is None
     writer.close()
     transport.close()
+
+
+async def test_above_the_quota_the_connection_with_most_to_send_is_reset() -> None:
+    pair = Pair(limits=Limits(unsent_bytes=4 * MIB))
+    ends: list[Recorder] = []
+
+    def accept() -> Recorder:
+        ends.append(Recorder())
+        return ends[-1]
+
+    await pair.server.create_server(accept, SERVER, 7)
+    for _ in range(3):
+        await pair.client.create_connection(Recorder, SERVER, 7)
+    await until(lambda: len(ends) == 3 and all(end.made.done() for end in ends))
+    pair.cut = True
+    for end, size in zip(ends, (1, 3, 2), strict=True):
+        end.transport.write(bytes(size * MIB))
+    error = await within(ends[1].lost)
+    assert error.errno == errno.ENOBUFS
+    queues = [conn.send_queue_bytes for conn in pair.server.stack.tcp.connections()]
+    assert sorted(queues) == [1 * MIB, 2 * MIB]
+    assert pair.server.stack.counters.snapshot()["tcp.unsent_quota"] == 1
+    pair.close()
+    await asyncio.sleep(0)
