@@ -41,8 +41,15 @@ class TimerHeap:
 
     def _tidy(self) -> None:
         """Drop what will not fire, so that the heap is bounded by what lives."""
-        heap = self._heap
-        heap[:] = [e for e in heap if e[2].heap_at == e[0] and e[2].deadline() != NEVER]
+        heap, old = self._heap, self._heap[:]
+        heap.clear()
+        for entry in old:
+            at, _, timed = entry
+            if timed.heap_at == at:
+                if timed.deadline() != NEVER:
+                    heap.append(entry)
+                else:
+                    timed.heap_at = NEVER  # or its next deadline, being later, would not be told
         heapify(heap)
         self._tidy_at = max(_TIDY_AT, 2 * len(heap))
 

@@ -20,6 +20,7 @@ from juneau.netstack.tcp.isn import IsnGenerator
 from juneau.netstack.tcp.recovery.scoreboard import LOST, SACKED, SENT, Scoreboard
 from juneau.netstack.tcp.rtt import RttEstimator
 from juneau.netstack.tcp.sendqueue import SendQueue
+from juneau.netstack.tcp.timers import NEVER, TimerHeap
 from juneau.netstack.types import MILLISECOND, SECOND, FourTuple, Malformed
 from juneau.netstack.wire import tcp
 from juneau.testing import packets
@@ -455,3 +456,66 @@ def test_build_agrees_with_an_independent_builder(src, dst, number, ack, flags, 
         payload, src=src, dst=dst, sport=1, dport=2, seq=number, ack=ack, flags=flags, wnd=window
     )
     assert built + payload == expected
+
+
+class Alarm:
+    """What a TimerHeap holds; arms itself as a connection does."""
+
+    def __init__(self, heap: TimerHeap) -> None:
+        self.heap, self.heap_at, self.at, self.fired = heap, NEVER, NEVER, 0
+
+    def set(self, at: int) -> None:
+        self.at = at
+        if at < self.heap_at:
+            self.heap.arm(self, at)
+
+    def deadline(self) -> int:
+        return self.at
+
+    def handle_timeout(self, now: int) -> None:
+        self.fired += 1
+        self.at = NEVER
+
+
+class TestTimerHeap:
+    def test_who_was_idle_while_the_heap_was_tidied_is_called_later(self):
+        heap = TimerHeap()
+        idle = Alarm(heap)
+        idle.set(5)
+        idle.set(NEVER)
+        for n in range(300):
+            Alarm(heap).set(1_000 + n)
+        idle.set(50)
+        assert heap.next() <= 50
+        heap.expire(50)
+        assert idle.fired == 1
+
+    def test_a_deadline_that_moved_later_is_kept(self):
+        heap = TimerHeap()
+        alarm = Alarm(heap)
+        alarm.set(5)
+        alarm.set(50)
+        heap.expire(49)
+        assert alarm.fired == 0
+        heap.expire(50)
+        assert alarm.fired == 1
+
+    def test_the_heap_stays_as_small_as_what_lives(self):
+        heap = TimerHeap()
+        alarm = Alarm(heap)
+        for n in range(10_000):
+            alarm.set(20_000 - n)
+        assert len(heap) < 600
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_nobody_is_late_or_forgotten(self, seed):
+        rng, heap, now = random.Random(seed), TimerHeap(), 0
+        alarms = [Alarm(heap) for _ in range(200)]
+        for _ in range(20_000):
+            alarm = rng.choice(alarms)
+            alarm.set(NEVER if rng.random() < 0.4 else now + rng.randrange(1, 1_000))
+            if rng.random() < 0.02:
+                now += rng.randrange(20)
+                heap.expire(now)
+                assert min(a.at for a in alarms) > now
+                assert heap.next() <= min(a.at for a in alarms)
