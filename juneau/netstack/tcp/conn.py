@@ -255,21 +255,21 @@ class TcpConnection:
                 self.want_writable = False
                 layer.events.append(Writable(self))
         if size:
-            if layer.buffered >= layer.buffer_limit:
+            if layer.buffered < layer.buffer_limit:
+                rcv.chunks.append(seg.payload)
+                rcv.nxt = nxt + size
+                rcv.on_in_order(size, now)
+                layer.buffered += size
+                self._charged += size
+                self.bytes_received += size
+                self.data_at = now
+                if not self._readable_told:
+                    self._readable_told = True
+                    layer.events.append(Readable(self))
+                if rcv.unacked >= rcv.ack_due:
+                    layer.hurry = True
+            else:  # the text only: what it acknowledges lets us send
                 layer.counters.drop("tcp.drop.buffer_limit")
-                return
-            rcv.chunks.append(seg.payload)
-            rcv.nxt = nxt + size
-            rcv.on_in_order(size, now)
-            layer.buffered += size
-            self._charged += size
-            self.bytes_received += size
-            self.data_at = now
-            if not self._readable_told:
-                self._readable_told = True
-                layer.events.append(Readable(self))
-            if rcv.unacked >= rcv.ack_due:
-                layer.hurry = True
         if not self.queued and (rcv.ack_now or snd.queue.end > snd.nxt):
             layer.ready(self)
         if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:

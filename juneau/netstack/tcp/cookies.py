@@ -15,6 +15,7 @@ from juneau.netstack.types import SECOND, FourTuple, Micros
 TICK: Final[Micros] = 64 * SECOND
 MAX_AGE: Final = 2
 """Ticks; a handshake that takes longer is not one."""
+LIFETIME: Final[Micros] = (MAX_AGE + 1) * TICK
 MSS_TABLE: Final = (216, 536, 1024, 1220, 1360, 1410, 1460, 8960)
 """What pods' links give, and the usual rest: the largest that is not above the peer's is used."""
 _INPUT: Final = struct.Struct("!IHIHIIB")

@@ -98,6 +98,7 @@ class TcpLayer:
         self._path_mtus: OrderedDict[int, int] = OrderedDict()
         self._resets = 0
         self._resets_until: Micros = 0
+        self._cookies_until: Micros = 0
         self._now: Micros = 0
         self._next_port = 0
 
@@ -125,7 +126,7 @@ class TcpLayer:
         if header > 20:
             if header == 32:
                 layout, seg.ts_val, seg.ts_ecr = tcp.TIMESTAMP_WORDS.unpack_from(segment, _STAMP_AT)
-                if layout != tcp.TIMESTAMP_LAYOUT:
+                if layout != tcp.TIMESTAMP_LAYOUT or flags & SYN:
                     self._read_options(seg, segment[20:header])
             else:
                 self._read_options(seg, segment[20:header])
@@ -240,6 +241,7 @@ class TcpLayer:
             self.counters.drop("tcp.drop.syn_queue_full")
             return
         self.counters.add("tcp.syn_cookies_sent")
+        self._cookies_until = now + cookies.LIFETIME  # nobody may guess one at other times
         hs.iss = self._cookies.make(flow, seg.seq, hs.peer_mss, now)
         ts_now = (now // 1000 + hs.ts_offset) & _MASK
         if hs.timestamps:
@@ -251,7 +253,7 @@ class TcpLayer:
 
     def _try_cookie(self, listener: TcpListener, flow: FourTuple, seg: Segment, now: Micros) -> bool:
         """Whether the segment was taken for the last step of a stateless handshake."""
-        if not self.options.syn_cookies or seg.flags & SYN or not self.counters["tcp.syn_cookies_sent"]:
+        if seg.flags & SYN or now >= self._cookies_until:
             return False
         irs, cookie = (seg.seq - 1) & _MASK, (seg.ack - 1) & _MASK
         mss = self._cookies.check(flow, irs, cookie, now)
@@ -365,8 +367,6 @@ class TcpLayer:
 
     def remove_address(self, ip: int, now: Micros) -> None:
         """Abort connections and close listeners of `ip`, telling the application."""
-        for listener in [x for x in self._listeners.values() if x.local.ip == ip]:
-            listener.close(now)
         for entry in [x for flow, x in self._table.items() if flow[0] == ip]:
             if isinstance(entry, TimeWait):
                 self.end_time_wait(entry)
@@ -376,6 +376,8 @@ class TcpLayer:
                 if entry.state >= SYNCHRONIZED:
                     entry.send_reset(now)
                 entry.finish(CloseReason.ABORTED, now)
+        for listener in [x for x in self._listeners.values() if x.local.ip == ip]:
+            listener.close(now)
 
     def connections(self) -> Iterator[TcpConnection]:
         """All but half-open ones and those in TIME-WAIT."""

@@ -76,7 +76,10 @@ class TcpListener:
         self.closed = True
         self._layer.unlisten(self)
         for embryo in list(self.embryos.values()):
-            embryo.leave()
+            if embryo.answered:
+                embryo.reset(now)  # its peer is ESTABLISHED, and may be waiting for us to speak
+            else:
+                embryo.leave()  # as on Linux: whatever the peer sends next is answered by a RST
         while self._queue:
             self._queue.popleft().abort(now)
 
@@ -89,7 +92,7 @@ class Embryo:
 
     __slots__ = (
         "_answers", "_at", "_deferred_until", "_emitter", "_layer", "_listener", "_rto", "_sent_at",
-        "_silent", "ack_now", "flow", "heap_at", "hs", "path", "queued", "retries", "syn_ack_now",
+        "_silent", "ack_now", "answered", "flow", "heap_at", "hs", "path", "queued", "retries", "syn_ack_now",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +108,8 @@ class Embryo:
         self.heap_at = NEVER
         self.syn_ack_now = True
         self.ack_now = False
+        self.answered = False
+        """The last ACK of the handshake has come, but it is not complete: for want of data or of room."""
         self._emitter = Emitter(*flow, layer.link, layer.options.ttl)
         self._rto = layer.options.rto_initial
         self._at = now + self._rto
@@ -141,6 +146,7 @@ class Embryo:
         if seg.ack != (hs.iss + 1) & _MASK:
             layer.reset_for(self.flow, seg)
             return
+        self.answered = True
         if not seg.payload and not seg.flags & FIN and now < self._deferred_until:
             self._silent = True  # it has our SYN-ACK, so there is no hurry to repeat that
             return

@@ -184,7 +184,7 @@ def _check_rst(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
         _challenge(conn, now)
         return False
     refused = conn.state is State.SYN_RECEIVED
-    done = conn.state in (State.CLOSING, State.LAST_ACK)
+    done = conn.state in (State.CLOSING, State.LAST_ACK) and conn.snd.una >= conn.snd.queue.end
     conn.finish(CloseReason.REFUSED if refused else CloseReason.NORMAL if done else CloseReason.RESET, now)
     return False
 

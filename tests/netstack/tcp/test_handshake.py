@@ -24,6 +24,7 @@ from tcp_kit import (
 from juneau.netstack.events import Accepted, Closed
 from juneau.netstack.limits import Limits
 from juneau.netstack.tcp import State, TcpOptions
+from juneau.netstack.tcp.cookies import SynCookies
 from juneau.netstack.types import MILLISECOND, SECOND, CloseReason, FourTuple, Misuse, Refused
 from juneau.netstack.wire.icmp import IcmpErrorKind
 from juneau.testing import packets
@@ -41,6 +42,14 @@ def listening(options=None, link=None, limits=None, backlog=128, iss=1_000):
 
 
 # --- options ---
+
+
+def test_a_syn_whose_only_option_is_the_timestamp():
+    host, _listener = listening()
+    peer = Peer(host)
+    peer.inject("S", options=b"\1\1" + packets.timestamps(7, 0))
+    (answer,) = host.sent()
+    assert answer.tcp.timestamps[1] == 7
 
 
 def test_syn_ack_offers_what_the_syn_offered():
@@ -233,6 +242,25 @@ def test_backlog_like_linux():
     assert read_all(listener.accept()) == b"waited"
 
 
+def test_closing_a_listener_resets_those_who_think_they_are_connected():
+    """They may wait for us to speak. Others are forgotten: their next segment gets a RST."""
+    host, listener = listening(NO_TIMESTAMPS, backlog=0)
+    peers = [Peer(host, local=Endpoint(THEIRS.ip, 3_000 + i)) for i in range(3)]
+    for peer in peers:
+        peer.inject("S")
+        peer.one()
+    for peer in peers[:2]:
+        peer.inject("A", 1, 1)
+    assert (listener.waiting, host.tcp.half_open) == (1, 2)
+    listener.close(host.now)
+    for peer, packet in zip((peers[1], peers[0]), host.sent(), strict=True):
+        assert peer.see(packet).short == ("RA", 1, 0, 1)
+        assert packet.tcp.dport == peer.local.port
+    peers[2].inject("A", 1, 1)
+    assert peers[2].one().short == ("R", 1, 0, 0)
+    assert host.tcp.half_open == 0
+
+
 def test_accepted_is_told_when_the_queue_was_empty():
     host, listener = listening(NO_TIMESTAMPS)
     for i in range(3):
@@ -317,6 +345,16 @@ def test_buffered_bytes_of_all_connections_are_bounded():
     assert host.tcp.buffered == 0
 
 
+def test_received_text_past_the_limit_stops_nothing_that_is_to_be_sent():
+    host, peer, conn = established(limits=Limits(buffered_bytes=0))
+    conn.snd.cc.cwnd = 1_000
+    conn.send(bytes(2_000), host.now)
+    assert peer.one().seq == 1
+    peer.inject("A", 1, 1_001, b"refused")
+    assert peer.one().short == ("A", 1_001, 1_000, 1)
+    assert host.counters["tcp.drop.buffer_limit"] == 1
+
+
 # --- SYN cookies ---
 
 
@@ -348,6 +386,21 @@ def test_cookies_carry_a_real_client_through(timestamps):
     conn.send(b"reply", host.now)
     (reply,) = host.sent()
     assert reply.tcp.payload == b"reply"
+
+
+def test_cookies_are_believed_for_a_while_only(monkeypatch):
+    monkeypatch.setattr(SynCookies, "check", lambda *_: 1_360)  # what a guess may hit
+    host, listener = listening(TcpOptions(), limits=Limits(half_open=0), iss=None)
+    for late, accepted in ((130 * SECOND, 1), (193 * SECOND, 0)):
+        client = Peer(host)
+        client.inject("S", options=packets.mss(1_400))
+        client.remote_iss = host.sent()[0].tcp.seq
+        host.now += late
+        client.inject("A", 1, 1)
+        assert listener.waiting == accepted
+        while (conn := listener.accept()) is not None:
+            conn.abort(host.now)
+        host.take()
 
 
 def test_a_wrong_cookie_is_reset():

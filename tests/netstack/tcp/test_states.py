@@ -530,6 +530,18 @@ def test_time_wait_reuse_with_timestamps():
     assert peer.one().flags == "SA"
 
 
+def test_time_wait_is_not_reused_by_an_older_timestamp():
+    host, peer, conn = established(TcpOptions())
+    peer.ts = 100
+    conn.close(host.now)
+    peer.one()
+    peer.inject("FA", 1, 2)
+    peer.one()
+    peer.ts = None
+    peer.inject("S", 500, options=packets.mss(1_000) + b"\1\1" + packets.timestamps(99, 0))
+    assert peer.one().flags == "A", "its sequence number is higher, but it is older"
+
+
 # --- tables ---
 
 
@@ -552,6 +564,38 @@ def test_remove_address_aborts_and_tells():
     assert host.take_events() == [Closed(conn, CloseReason.ABORTED)]
     peer.inject("S", 0)
     assert peer.one().flags == "RA"
+
+
+def test_remove_address_tells_half_open_peers_too():
+    host = Host(NO_TIMESTAMPS)
+    host.tcp.listen(OURS)
+    peer = Peer(host)
+    peer.inject("S")
+    peer.one()
+    host.tcp.remove_address(OURS.ip, host.now)
+    assert peer.one().short == ("RA", 1, 0, 1)
+    assert host.tcp.half_open == 0
+
+
+def test_remove_address_right_after_connect_sends_nothing():
+    host = Host(NO_TIMESTAMPS)
+    conn = host.tcp.connect(THEIRS, local=Endpoint(OURS.ip, 0), path="p", now=host.now)
+    host.tcp.remove_address(OURS.ip, host.now)
+    assert host.take_events() == [Closed(conn, CloseReason.ABORTED)]
+    assert host.advance(10 * SECOND) == []
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"", CloseReason.NORMAL), (b"lost", CloseReason.RESET)])
+def test_a_reset_of_what_both_have_closed_is_news_only_if_data_is_missing(isns, data, reason):
+    host, peer, conn = established(**isns)
+    peer.inject("FA", 1, 1)
+    conn.send(data, host.now)
+    conn.shutdown(host.now)
+    peer.got()
+    assert conn.state is State.LAST_ACK
+    host.take_events()
+    peer.inject("R", 2)
+    assert host.take_events() == [Closed(conn, reason)]
 
 
 @pytest.mark.parametrize("how", ["shutdown", "close"])

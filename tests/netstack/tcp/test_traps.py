@@ -236,6 +236,45 @@ def test_rst_outside_the_window_is_ignored(isns):
 # --- FIN ---
 
 
+def test_an_ack_far_in_the_past_is_challenged(isns):
+    """RFC 5961 5.2: data with a blind guess of the ACK number is no data."""
+    host, peer, conn = established(wnd=2_000, **isns)
+    conn.send(bytes(8_000), host.now)
+    for n in (2_001, 4_001, 6_001):
+        peer.got()
+        peer.inject("A", 1, n, wnd=2_000)
+    peer.got()
+    peer.inject("A", 1, 4_000, b"blind")
+    assert peer.one().ack == 1
+    assert conn.recv_queue_bytes == 0
+    peer.inject("A", 1, 4_001, b"late")
+    assert conn.recv_queue_bytes == 4
+
+
+def test_a_window_smaller_than_half_of_the_largest_is_used_after_a_while(isns):
+    """Sender SWS avoidance waits for a larger one, but not for ever (RFC 9293 3.8.6.2.1)."""
+    host, peer, conn = established(wnd=3_000, **isns)
+    conn.send(b"w", host.now)
+    peer.one()
+    peer.inject("A", 1, 2, wnd=100)
+    conn.send(bytes(1_000), host.now)
+    assert peer.got() == []
+    seen = [peer.see(packet) for _, packet in host.advance(3 * SECOND)]
+    assert (seen[0].seq, len(seen[0].payload)) == (2, 100)
+
+
+def test_what_was_promised_is_taken_although_scaling_rounds_the_window_down():
+    """RFC 7323 2.4: the right edge does not move left."""
+    options = faster(NO_TIMESTAMPS, rcv_buf=60_000, wscale=5, sws_bytes=1)
+    host, peer, conn = established(options, wscale=5)
+    edge = conn.rcv.adv - conn.rcv.nxt
+    peer.inject("A", 1, 1, b"xx")
+    ((_, ack),) = host.advance(SECOND)
+    assert ack.tcp.wnd << 5 < edge - 2
+    peer.inject("A", 1 + edge - 9, 1, bytes(9))
+    assert peer.one().sack == ((1 + edge - 9, 1 + edge),)
+
+
 def test_fin_before_its_data(isns):
     _host, peer, conn = established(**isns)
     peer.inject("FA", 101, 1)
