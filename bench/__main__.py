@@ -21,6 +21,10 @@ from bench.client import WORKLOADS
 HERE: Final = Path(__file__).parent
 PORT: Final = 9000
 UNITS: Final = {"up": "Mbit/s", "down": "Mbit/s", "connects": "/s", "rtt": "µs"}
+MANY_PORTS: Final = (
+    "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range; echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"
+)
+"""For the client: seconds of connect and close would use the ports up, each a minute in TIME-WAIT."""
 BASE: Final = "kernel, uvloop"
 
 
@@ -29,6 +33,7 @@ class Peer:
 
     def __init__(self, name: str, enter: list[str], address: str) -> None:
         self.name, self.enter, self.address = name, enter, address
+        subprocess.run([*enter, "sh", "-c", MANY_PORTS], check=True, timeout=10)
 
     def measure(self, workload: str, seconds: float) -> float:
         client = [sys.executable, str(HERE / "client.py"), self.address, str(PORT), workload, str(seconds)]
