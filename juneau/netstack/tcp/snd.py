@@ -44,11 +44,11 @@ class Timer(Enum):
 
 class Sender:
     __slots__ = (
-        "_cwnd_full", "_dupacks", "_ecn_recover", "_in_retry", "_peak", "_peak_end", "_reno_sacked",
-        "_rto_base", "_tlp_end", "_tlp_retrans", "_undo", "board", "cc", "cwr_pending", "fin", "force",
-        "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt", "options", "probe_now", "probes",
-        "prr", "push", "queue", "rack", "recover", "retries", "rtt", "sack_ok", "stalled_since", "timer",
-        "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
+        "_cwnd_full", "_dsacked", "_dupacks", "_ecn_recover", "_in_retry", "_judged", "_peak", "_peak_end",
+        "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans", "_undo", "_undo_end", "board", "cc",
+        "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
+        "options", "probe_now", "probes", "prr", "push", "queue", "rack", "recover", "retries", "rtt",
+        "sack_ok", "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
     )  # fmt: skip
 
     def __init__(self, iss: int, options: TcpOptions) -> None:
@@ -101,7 +101,14 @@ class Sender:
         self._tlp_end = 0
         self._tlp_retrans = False
         self._in_retry = False
-        self._undo: tuple[int, int, Micros] | None = None  # cwnd, ssthresh and time of the first timeout
+        self._undo: tuple[int, int, Micros, int] | None = None
+        """Before the window was cut: cwnd, ssthresh, when, and `retrans_ever`."""
+        self._undo_end = 0
+        """DSACKs come until this is acknowledged."""
+        self._judged = False
+        """The first ACK with progress since has told what its timestamp tells."""
+        self._dsacked = 0
+        """Bytes reported as duplicates since."""
         self._ecn_recover = iss
 
     def establish(self, mss: int, *, sack_ok: bool, syn_lost: bool) -> None:
@@ -267,11 +274,12 @@ class Sender:
         self.arm(now)
 
     def on_ack(
-        self, ack: int, sack: list[tuple[int, int]], dsack: bool, duplicate: bool, echo: Micros, now: Micros
+        self, ack: int, sack: list[tuple[int, int]], dsack: int, duplicate: bool, echo: Micros, now: Micros
     ) -> None:
         """Any acceptable ACK (una <= ack <= nxt). `sack` blocks are extended and lie in ack..nxt.
 
-        `duplicate`: RFC 5681's definition holds. `echo`: RTT by timestamp, -1 if the ACK has none.
+        `dsack`: bytes reported as duplicates. `duplicate`: RFC 5681's definition holds. `echo`: RTT by
+        timestamp, -1 if the ACK has none.
         """
         board, acked = self.board, ack - self.una
         sacked_before = board.sacked
@@ -295,11 +303,14 @@ class Sender:
         delivered = acked + board.sacked - sacked_before
         if dsack:
             self.rack.on_dsack(self.nxt, self.una)
-        if self._undo is not None and acked > 0:
-            self._judge_timeout(echo, now)
+            self._dsacked += dsack
+        if acked > 0 and self._undo is not None and not self._judged:
+            self._judge_by_echo(echo, now)
         self._count_duplicates(duplicate, acked)
-        self._on_tlp_ack(ack, dsack, duplicate and not sack, now)
+        self._on_tlp_ack(ack, dsack > 0, duplicate and not sack, now)
         self._leave_recovery(acked, now)
+        if self._undo is not None and self.mode is Mode.OPEN:
+            self._judge_by_dsack()
         self._find_losses(acked, now)
         if self.mode is Mode.OPEN and board.lost:
             self._enter_recovery(now)
@@ -373,6 +384,7 @@ class Sender:
         self.recover = self.nxt
         self.force = True
         self.prr = Prr(self.flight)
+        self._remember(now)
         self.cc.on_congestion(self.flight, now)
         self.cwr_pending = True
         self._tlp_end = 0
@@ -383,6 +395,7 @@ class Sender:
         if self.mode is Mode.RECOVERY:
             self.cc.cwnd = self.cc.ssthresh
             self.rack.on_recovered()
+        self._undo_end = self.nxt
         self.mode = Mode.OPEN
         self._in_retry = False
         self._reno_sacked = 0
@@ -503,7 +516,7 @@ class Sender:
         """RFC 6298 5.4 to 5.7, RFC 8985 6.3."""
         board, cc = self.board, self.cc
         if not self._in_retry:
-            self._undo = cc.cwnd, cc.ssthresh, now
+            self._remember(now)
             cc.on_rto(self.flight, now)
         cc.cwnd = self.mss
         self._in_retry = self.force = True
@@ -522,17 +535,40 @@ class Sender:
         board.mark_first_lost(self.mss)
         self.arm(now)
 
-    def _judge_timeout(self, echo: Micros, now: Micros) -> None:
+    # --- was it needed? ---
+
+    def _remember(self, now: Micros) -> None:
+        """The window is about to be cut."""
+        self._undo = self.cc.cwnd, self.cc.ssthresh, now, self.board.retrans_ever
+        self._judged, self._dsacked = False, 0
+
+    def _judge_by_echo(self, echo: Micros, now: Micros) -> None:
         """Eifel (RFC 3522, RFC 4015): an echo from before the first retransmission says that the original
-        arrived, and only the peer or this machine had paused."""
-        if self._undo is None:
+        arrived: it was overtaken, or the peer or this machine had paused."""
+        self._judged = True
+        if self._undo is None or self.mode is Mode.OPEN or echo <= now - self._undo[2] + MILLISECOND:
             return
-        (cwnd, ssthresh, at), self._undo = self._undo, None
-        if self.mode is not Mode.LOSS or echo <= now - at + MILLISECOND:
-            return
-        self.cc.cwnd, self.cc.ssthresh = max(self.cc.cwnd, cwnd), ssthresh
+        if self.mode is Mode.RECOVERY:
+            self.rack.reordering_seen = True
         self.mode, self._in_retry, self.force = Mode.OPEN, False, False
         self.board.unmark_lost()
+        self._restore()
+
+    def _judge_by_dsack(self) -> None:
+        """RFC 3708: whatever was sent again had arrived already."""
+        if self._undo is None:
+            return
+        again = self.board.retrans_ever - self._undo[3]
+        if self._dsacked >= again > 0:
+            self._restore()
+        elif self.una > self._undo_end:
+            self._undo = None
+
+    def _restore(self) -> None:
+        cc = self.cc
+        if self._undo is not None:
+            cc.cwnd, cc.ssthresh = max(cc.cwnd, self._undo[0]), max(cc.ssthresh, self._undo[1])
+        self._undo = None
 
     def on_syn_timeout(self, now: Micros) -> None:
         self.retries += 1

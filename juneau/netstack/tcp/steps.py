@@ -232,7 +232,7 @@ def _on_old_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
     una = conn.snd.una
     blocks = [(max(left, una), right) for left, right in _sack_blocks(conn, seg)[0] if right > una]
     if blocks:
-        conn.snd.on_ack(una, blocks, False, False, -1, now)
+        conn.snd.on_ack(una, blocks, 0, False, -1, now)
 
 
 def _on_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
@@ -246,7 +246,7 @@ def _on_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         snd.retries = 0  # it answers: a closed window is not a dead peer (RFC 9293 3.8.6.1)
     if conn.ecn_ok:
         _ecn(conn, seg, now)
-    blocks, dsack = _sack_blocks(conn, seg) if seg.sack else (_NO_BLOCKS, False)
+    blocks, dsack = _sack_blocks(conn, seg) if seg.sack else (_NO_BLOCKS, 0)
     if acked and not blocks and not dsack and snd.clean():
         snd.on_ack_simple(seg.ack, now)
     elif acked or blocks or dsack or duplicate:
@@ -272,11 +272,11 @@ def _update_window(conn: TcpConnection, seg: Segment, window: int) -> None:
         snd.stalled_since = NEVER
 
 
-def _sack_blocks(conn: TcpConnection, seg: Segment) -> tuple[list[tuple[int, int]], bool]:
-    """Usable blocks, extended, and whether the first is a DSACK (RFC 2883 section 4)."""
+def _sack_blocks(conn: TcpConnection, seg: Segment) -> tuple[list[tuple[int, int]], int]:
+    """Usable blocks, extended, and the bytes of the first if it is a DSACK (RFC 2883 section 4)."""
     snd = conn.snd
     if not seg.sack or not snd.sack_ok:
-        return [], False
+        return [], 0
     una, nxt, ack = snd.una, snd.nxt, seg.ack
     edges = [(extend(left, una), extend(right, una)) for left, right in seg.sack]
     first_left, first_right = edges[0]
@@ -289,7 +289,7 @@ def _sack_blocks(conn: TcpConnection, seg: Segment) -> tuple[list[tuple[int, int
         for left, right in edges
         if left < right and ack < right <= nxt and left >= una
     ]
-    return blocks, dsack
+    return blocks, first_right - first_left if dsack else 0
 
 
 def _echo(conn: TcpConnection, seg: Segment, now: Micros) -> Micros:

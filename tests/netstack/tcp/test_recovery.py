@@ -464,6 +464,57 @@ def test_a_spurious_timeout_is_undone(isns):
     assert peer.got() == []
 
 
+@pytest.mark.parametrize("duplicates", [0, 500, 1_000])
+def test_a_fast_retransmission_that_was_not_needed_is_undone_by_dsack(isns, duplicates):
+    """RFC 3708, with all that was sent again reported."""
+    _host, peer, conn = sending(**isns)
+    cwnd = conn.snd.cc.cwnd
+    sack(peer, (at(1), at(4)))
+    assert [s.seq for s in peer.got()] == [at(0)]
+    peer.inject("A", 1, at(4))  # it was only late
+    peer.inject("A", 1, at(10))
+    assert conn.snd.cc.cwnd == 7_000
+    sack(peer, *([(at(0), at(0) + duplicates)] if duplicates else []), ack=at(10))
+    assert (conn.snd.cc.cwnd >= cwnd) == (duplicates == 1_000)
+
+
+def test_a_dsack_that_comes_much_later_undoes_nothing():
+    host, peer, conn = sending()
+    sack(peer, (at(1), at(4)))
+    peer.inject("A", 1, at(10))
+    peer.got()
+    conn.send(bytes(3_000), host.now)
+    assert len(peer.got()) == 3
+    sack(peer, (at(11), at(12)), ack=at(10))
+    peer.inject("A", 1, at(13))
+    sack(peer, (at(0), at(1)), ack=at(13))
+    assert conn.snd.cc.cwnd < 10_000
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_fast_retransmission_that_was_not_needed_is_undone_by_its_echo(late):
+    """RFC 3522: the original arrived, later than what followed it."""
+    host, peer, conn = established(TcpOptions(), mss=1_012, link=Link(mtu=1_052))
+    conn.send(b"w", host.now)
+    peer.one()
+    host.now += RTT
+    peer.inject("A", 1, 2)
+    cwnd = conn.snd.cc.cwnd
+    conn.send(bytes(8_000), host.now)
+    assert len(peer.got()) == 8
+    original = peer.ts_ecr
+    host.now += RTT
+    sack(peer, (at(1), at(5)))
+    assert peer.got()[0].seq == at(0)
+    again = peer.ts_ecr
+    assert conn.snd.mode is Mode.RECOVERY
+    host.now += RTT // 2
+    peer.ts_ecr = original if late else again
+    peer.inject("A", 1, at(5))
+    assert (conn.snd.mode is Mode.OPEN and conn.snd.cc.cwnd >= cwnd) == late
+    assert conn.info().reordering_seen == late
+
+
 def test_a_real_timeout_is_not_undone(isns):
     host, peer, conn = established(faster(TcpOptions(), tlp=False), **isns)
     conn.send(bytes(988 * 10), host.now)
