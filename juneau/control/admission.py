@@ -18,6 +18,9 @@ from juneau.control.resources import DEFAULT, Namespace, Pod, Service, Subnet, V
 SERVICE_CIDR: Final = IPv4Network("10.96.0.0/12")
 """kubeadm's and kind's default; ClusterIPs come from here."""
 
+NOT_UNICAST: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3")))
+"""Nobody can have such an address (RFC 1122 3.2.1.3)."""
+
 SUBNET_PREFIX: Final = range(16, 29)
 POOL_PREFIX: Final = range(16, 33)
 
@@ -101,6 +104,10 @@ def _pool(given: Given, manifest: Manifest, vpc: Vpc) -> Iterator[Problem]:
     for cidr in cidrs:
         if cidr.prefixlen not in POOL_PREFIX:
             yield manifest.problem(f"endpoint pool {cidr}: prefix /{cidr.prefixlen}, allowed /16 to /32")
+        if any(map(cidr.overlaps, NOT_UNICAST)):
+            yield manifest.problem(
+                f"endpoint pool {cidr}: no unicast addresses", "take a range of 10.0.0.0/8"
+            )
         if cidr.overlaps(SERVICE_CIDR):
             yield manifest.problem(f"endpoint pool {cidr} overlaps the Service CIDR {SERVICE_CIDR}")
         for subnet in given.subnets_of(vpc.name):
@@ -126,6 +133,8 @@ def _subnets(given: Given) -> Iterator[Problem]:
             yield manifest.problem(
                 cause, "gateway, DNS and a first service need room" if cidr.prefixlen > 28 else ""
             )
+        if any(map(cidr.overlaps, NOT_UNICAST)):
+            yield manifest.problem(f"spec.cidr {cidr}: no unicast addresses", "take a range of 10.0.0.0/8")
         if given.service_enabled(vpc) and cidr.overlaps(SERVICE_CIDR):
             yield manifest.problem(f"spec.cidr {cidr} overlaps the Service CIDR {SERVICE_CIDR}")
         if subnet.spec.route_table and (vpc == DEFAULT or subnet.spec.route_table != vpc):

@@ -15,6 +15,8 @@ from juneau.control.resources import KINDS, Resource
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _MAX_DEPTH: Final = 64
+_MAX_CHARACTERS: Final = 16 << 20
+"""Of one file. Thousands of Pods need 1 MiB; a device does not end."""
 
 
 class Problem(NamedTuple):
@@ -29,7 +31,8 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         parts = [part for part in (self.where, self.what, self.cause) if part]
-        return ": ".join(parts).replace("\n", " ") + (f" ({self.hint})" if self.hint else "")
+        line = ": ".join(parts).replace("\n", " ") + (f" ({self.hint})" if self.hint else "")
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class ManifestError(Exception):
@@ -95,12 +98,16 @@ def _files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Path]:
 
 def _load_file(path: Path, problems: list[Problem]) -> Iterator[Manifest]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_CHARACTERS + 1)
     except OSError as error:
         problems.append(Problem(str(path), "", (error.strerror or str(error)).lower()))
     except UnicodeDecodeError:
         problems.append(Problem(str(path), "", "not UTF-8 text"))
     else:
+        if len(text) > _MAX_CHARACTERS:
+            problems.append(Problem(str(path), "", f"more than {_MAX_CHARACTERS} characters", "cut it up"))
+            return
         yield from _parse(text, str(path), problems)
 
 

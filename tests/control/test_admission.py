@@ -54,6 +54,18 @@ CASES = {
         [*BLUE, subnet("b", "blue", "10.80.0.0/16")],
         "Subnet b: spec.cidr 10.80.0.0/16 overlaps Subnet a 10.80.0.0/24 of the same Vpc",
     ),
+    "loopback": (
+        [vpc("blue"), subnet("a", "blue", "127.1.0.0/24")],
+        "Subnet a: spec.cidr 127.1.0.0/24: no unicast addresses (take a range of 10.0.0.0/8)",
+    ),
+    "multicast": (
+        [vpc("blue"), subnet("a", "blue", "224.0.0.0/24")],
+        "Subnet a: spec.cidr 224.0.0.0/24: no unicast addresses",
+    ),
+    "pool of reserved addresses": (
+        [vpc("blue", POOL % "240.0.0.0/24")],
+        "Vpc blue: endpoint pool 240.0.0.0/24: no unicast addresses",
+    ),
     "/30": (
         [vpc("blue"), subnet("a", "blue", "10.0.0.0/30")],
         "Subnet a: spec.cidr 10.0.0.0/30: prefix /30, allowed /16 to /28",

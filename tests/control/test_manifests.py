@@ -145,6 +145,18 @@ def test_nothing_to_load(tmp_path: Path, content: str | None):
     assert str(caught.value).startswith(str(path))
 
 
+def test_a_device_that_does_not_end_is_one_line():
+    with pytest.raises(ManifestError, match="/dev/zero: more than"):
+        manifests.load([Path("/dev/zero")])
+
+
+def test_names_cannot_write_on_the_terminal():
+    text = 'apiVersion: juneau.loutres.me/v1alpha1\nkind: Vpc\nmetadata: {name: "a\\e[31m\\0\\r"}'
+    with pytest.raises(ManifestError) as caught:
+        manifests.parse(text)
+    assert str(caught.value).isprintable()
+
+
 def test_binary_file_is_one_line(tmp_path: Path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ManifestError, match="not UTF-8 text"):
