@@ -176,9 +176,10 @@ class Sender:
         if tso and cwnd < limit + limit:
             limit = self._half_window()
         wnd_room = self.una + self.wnd - self.nxt
-        cwnd_room = cwnd - self.pipe()
+        board = self.board
+        cwnd_room = cwnd - flight + board.sacked + board.lost + self._reno_sacked  # less the pipe
         if not self._in_retry and self.mode is Mode.OPEN and not self.options.limited_transmit:
-            cwnd_room -= self.board.sacked + self._reno_sacked
+            cwnd_room -= board.sacked + self._reno_sacked
         room = min(wnd_room, cwnd_room)
         if room >= queued:
             if queued > limit:
