@@ -29,8 +29,8 @@ _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 _ACK_PSH: Final = ACK | PSH
 _RST_UNSENT: Final = frozenset({State.CLOSED, State.LISTEN, State.SYN_SENT, State.TIME_WAIT})
-"""States in which abort sends nothing (RFC 9293 3.10.5). In CLOSING and LAST-ACK, where the RFC is silent too,
-a RST tells the peer not to wait for what it will not get."""
+"""States in which abort sends nothing (RFC 9293 3.10.5). In CLOSING and LAST-ACK, where the RFC is silent
+too, a RST tells the peer not to wait for what it will not get."""
 
 
 class Misc(Enum):
