@@ -25,7 +25,7 @@ from juneau.app.containers import Containers
 from juneau.app.node import Node
 from juneau.app.settings import LabSettings, NodeSettings
 from juneau.app.state import Busy, LabError, PodRecord, Record, StateDir, command, started_at
-from juneau.app.tasks import Report, attempt, in_worker, silent
+from juneau.app.tasks import Report, attempt, contain_exits, in_worker, silent
 from juneau.control.plan import LabPlan, PodPlan, netns_prefix
 from juneau.packetplane import Nic, PacketPlane, PlaneSettings, cleanup
 from juneau.services.framework import VirtualService
@@ -185,6 +185,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 async def _session(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    contain_exits(loop)
     received: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:

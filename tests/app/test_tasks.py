@@ -6,8 +6,9 @@ import asyncio
 import threading
 
 import pytest
+import uvloop
 
-from juneau.app.tasks import attempt, finish, in_worker
+from juneau.app.tasks import TaskExit, attempt, contain_exits, finish, in_worker
 
 
 async def test_finish_returns_and_tells():
@@ -65,3 +66,30 @@ async def test_attempt_logs_and_goes_on(caplog: pytest.LogCaptureFixture):
 
     await attempt("stop it", step())
     assert [r.getMessage() for r in caplog.records] == ["stop it"]
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_task_that_exits_ends_itself_only(loop_factory, error):
+    async def leave(when: float) -> None:
+        try:
+            await asyncio.sleep(when)
+        finally:
+            raise error
+
+    async def main() -> str:
+        contain_exits(asyncio.get_running_loop())
+        late = asyncio.create_task(leave(60))
+        for task in (asyncio.create_task(leave(0)), late):
+            await asyncio.sleep(0.01)
+            with pytest.raises(TaskExit, match=type(error).__name__):
+                await task
+            late.cancel()
+        unstarted = asyncio.create_task(leave(0))
+        unstarted.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await unstarted
+        return await asyncio.create_task(asyncio.sleep(0, "fine"))
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(main()) == "fine"
