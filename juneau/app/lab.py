@@ -78,7 +78,10 @@ class Lab:
 
     async def close(self) -> None:
         """Tear down. One step's failure is logged and does not stop the next."""
-        self._set_phase("stopping")
+        try:
+            self._set_phase("stopping")
+        except LabError as error:  # a full disk must not keep it up
+            log.error("%s", error)
         self.report("tearing down")
         if self._api is not None:
             await attempt("stop the control socket", self._api.stop())
@@ -121,9 +124,12 @@ class Lab:
     def _write_resolv_conf(self) -> None:
         for plan, record in zip(self.plan.pods, self.record.pods, strict=True):
             folder = self._pod_folder(plan)
-            folder.mkdir(parents=True)
-            if record.resolv_conf:
-                Path(record.resolv_conf).write_text(plan.resolv_conf)
+            try:
+                folder.mkdir(parents=True)
+                if record.resolv_conf:
+                    Path(record.resolv_conf).write_text(plan.resolv_conf)
+            except OSError as error:
+                raise LabError(f"write {folder}: {error.strerror} (JUNEAU_STATE_DIR moves it)") from error
 
     async def _start_containers(self) -> None:
         for plan, record in zip(self.plan.pods, self.record.pods, strict=True):

@@ -165,12 +165,17 @@ class StateDir:
             return None
 
     def write(self, record: Record) -> None:
+        """Raises LabError; the record before it stays then."""
         temporary = self.path / "state.json.new"
-        with temporary.open("w") as out:
-            json.dump(asdict(record), out, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(self.path / "state.json")
+        try:
+            with temporary.open("w") as out:
+                json.dump(asdict(record), out, indent=1)
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.replace(self.path / "state.json")
+        except OSError as error:
+            cause = (error.strerror or str(error)).lower()
+            raise LabError(f"write {temporary}: {cause} (JUNEAU_STATE_DIR moves it)") from error
 
     def remove_contents(self) -> None:
         """All but the lock."""

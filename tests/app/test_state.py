@@ -124,3 +124,10 @@ def test_names_of_a_lab_are_its_own():
     assert (one.node.tap_name, one.node.pin_path) == ("juneau-svc0", "/sys/fs/bpf/juneau")
     assert (other.node.tap_name, other.node.pin_path) == ("jsvc-other", "/sys/fs/bpf/juneau-other")
     assert len(lab_settings("x" * 32, {}).node.tap_name) <= 15
+
+
+def test_a_record_that_cannot_be_written_is_one_line(folder: Path):
+    with pytest.raises(
+        LabError, match=r"write .*state.json.new: no such file or directory \(JUNEAU_STATE_DIR"
+    ):
+        StateDir(folder).write(record())

@@ -74,6 +74,14 @@ def test_a_signal_takes_a_foreground_lab_down(lab: LabCli, number: signal.Signal
     assert lab.leftovers() == []
 
 
+def test_a_lab_that_cannot_write_its_record_any_more_is_taken_down_all_the_same(lab: LabCli):
+    lab.up(PODS)
+    (lab.state.path / "state.json.new").mkdir()  # stands for a full disk
+    removed = lab.json("lab", "down")["removed"]
+    assert [what.split()[0] for what in removed] == ["lab"], "it did all of it by itself"
+    assert lab.leftovers() == []
+
+
 def test_a_signal_while_starting_leaves_nothing(lab: LabCli):
     process = lab.start("lab", "up", "-f", lab.write(PODS))
     assert process.stderr is not None
