@@ -216,6 +216,9 @@ def send_tail_probe(conn: TcpConnection, now: Micros, out: list[TxPacket]) -> No
         snd.on_probe_sent(retransmission=True)
         resend(conn, rec, size, now, out)
         snd.on_retransmit(rec, size, now)
+    else:  # nothing is in flight: all is deemed lost, and no window lets any of it leave
+        snd.on_probe_sent(retransmission=False)
+        snd.force = snd.board.lost > 0
     snd.arm(now)
 
 

@@ -229,6 +229,30 @@ def test_a_lost_retransmission_at_the_end_of_recovery_is_found_by_a_probe(isns):
     assert conn.snd.cc.cwnd == conn.snd.cc.ssthresh == 7_000, "the window paid once"
 
 
+def test_a_probe_with_nothing_in_flight_sends_what_is_lost():
+    """PRR leaves no window when a retransmission is lost and all else was SACKed. Then a timeout is next."""
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    sack(peer, (at(1), at(10)))
+    peer.got()
+    conn.snd.board.mark_lost(conn.snd.board.records[0])
+    conn.snd.cc.cwnd = 0
+    ((_, packet),) = host.advance(150 * MILLISECOND)
+    assert peer.see(packet).seq == at(0)
+    assert conn.info().retransmits == 0
+    host.advance(200 * MILLISECOND)
+    assert conn.info().retransmits == 1
+
+
+def test_a_probe_that_finds_nothing_to_send_is_followed_by_the_timeout():
+    host, peer, conn = sending(NO_TIMESTAMPS)
+    sack(peer, (at(1), at(10)))
+    peer.got()
+    board = conn.snd.board
+    board._mark_sacked(board.records[0])  # all of it, and yet no ACK: a peer that reneges
+    assert len(host.advance(SECOND)) > 0
+    assert conn.info().retransmits > 0
+
+
 def test_a_probe_in_recovery_prefers_new_data():
     host, peer, conn = sending(NO_TIMESTAMPS)
     sack(peer, (at(1), at(4)))
