@@ -26,7 +26,8 @@ class Limits:
     min_rcv_buffer: int = 4 * KIB
     """What a connection gets when `buffered_bytes` is nearly used up."""
     buffered_bytes: int = 64 * MIB
-    """Received TCP bytes held for the application or out of order, all connections together."""
+    """Received TCP bytes held for the application or out of order, all connections together, exactly;
+    out-of-order text is refused from three quarters on."""
     unsent_bytes: int = 256 * MIB
     """Bytes that services wrote and peers have not acknowledged, all connections together; past it the
     connection with most is reset. Who waits for `drain` has little more than 1 MiB in it."""

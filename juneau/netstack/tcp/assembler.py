@@ -84,6 +84,14 @@ class Assembler:
         self.size -= chunks.size
         return self._ends.pop(0), chunks
 
+    def drop_last(self, size: int) -> None:
+        """Forget ranges, the farthest first, until `size` bytes are free or none is left."""
+        while size > 0 and self._starts:
+            gone = self._chunks.pop().size
+            del self._starts[-1], self._ends[-1]
+            self.size -= gone
+            size -= gone
+
     def covers(self, start: int, end: int) -> bool:
         index = bisect_right(self._starts, start) - 1
         return index >= 0 and self._ends[index] >= end

@@ -223,7 +223,7 @@ class TcpConnection:
         if not self.fast or (seg.flags | PSH) != _ACK_PSH:
             steps.process(self, seg, now)
             return
-        rcv, snd = self.rcv, self.snd
+        rcv, snd, layer = self.rcv, self.snd, self.layer
         nxt, una = rcv.nxt, snd.una
         size = len(seg.payload)
         acked = (seg.ack - una) & _MASK
@@ -231,7 +231,7 @@ class TcpConnection:
             (seg.seq ^ nxt) & _MASK
             or acked > snd.nxt - una
             or not (size or acked)
-            or size > rcv.adv - nxt
+            or (size and (size > rcv.adv - nxt or layer.buffered + size > layer.buffer_limit))
             or rcv.assembler.size
             or seg.sack
             or (acked and not snd.clean())
@@ -244,7 +244,6 @@ class TcpConnection:
                 return
             if rcv.last_ack >= nxt:
                 rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now
-        layer = self.layer
         snd.wnd = wnd = seg.window << snd.wscale
         snd.wl1, snd.wl2 = nxt, una + acked
         if wnd > snd.max_wnd:
@@ -256,21 +255,18 @@ class TcpConnection:
                 self.want_writable = False
                 layer.events.append(Writable(self))
         if size:
-            if layer.buffered < layer.buffer_limit:
-                rcv.chunks.append(seg.payload)
-                rcv.nxt = nxt + size
-                rcv.on_in_order(size, now)
-                layer.buffered += size
-                self._charged += size
-                self.bytes_received += size
-                self.data_at = now
-                if not self._readable_told:
-                    self._readable_told = True
-                    layer.events.append(Readable(self))
-                if rcv.unacked >= rcv.ack_due:
-                    layer.hurry = True
-            else:  # the text only: what it acknowledges lets us send
-                layer.counters.drop("tcp.drop.buffer_limit")
+            rcv.chunks.append(seg.payload)
+            rcv.nxt = nxt + size
+            rcv.on_in_order(size, now)
+            layer.buffered += size
+            self._charged += size
+            self.bytes_received += size
+            self.data_at = now
+            if not self._readable_told:
+                self._readable_told = True
+                layer.events.append(Readable(self))
+            if rcv.unacked >= rcv.ack_due:
+                layer.hurry = True
         if not self.queued and (rcv.ack_now or snd.queue.end > snd.nxt):
             layer.ready(self)
         if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:

@@ -83,6 +83,8 @@ class TcpLayer:
         self.buffered = 0
         """Received bytes held by all connections."""
         self.buffer_limit = limits.buffered_bytes
+        self.gap_limit = self.buffer_limit * 3 // 4
+        """Text beyond a gap is taken up to here: no gap, once its peer is dead, starves what is in order."""
         self.hurry = False
         """Somebody's bulk data wants its ACK now: it is the peer's clock."""
         self._rng = rng

@@ -327,18 +327,46 @@ def _text(conn: TcpConnection, seg: Segment, now: Micros) -> bool:
         layer.reset_for(conn.flow, seg)  # numbered as the peer expects it, FIN of ours lost or not
         conn.finish(CloseReason.RESET, now)
         return False
-    if layer.buffered >= layer.buffer_limit and not (seg.seq <= rcv.nxt and rcv.assembler):
-        # (What fills a hole is taken: it lets the application free what waits behind it.)
-        layer.counters.drop("tcp.drop.buffer_limit")
+    text = seg.payload
+    if layer.buffered + len(text) > layer.gap_limit and not (text := _fitting(conn, seg)):
         return False
     if seg.seq != rcv.nxt:
         layer.counters.add("tcp.out_of_order")
-    moved = rcv.on_text(seg.seq, seg.payload, now)
+    moved = rcv.on_text(seg.seq, text, now)
     if moved:
         conn.bytes_received += moved
         conn.data_at = now
         conn.tell_readable()
-    return True
+    return len(text) == len(seg.payload)
+
+
+def _fitting(conn: TcpConnection, seg: Segment) -> memoryview:
+    """The text as far as the stack's limit has room for it: all, the first part or nothing.
+
+    What is in order pushes out what this connection holds beyond a gap. That was never acknowledged but
+    by SACK and may go (RFC 2018 section 8); kept, it could be all there is, and wait for this very text.
+    """
+    rcv, layer, text = conn.rcv, conn.layer, seg.payload
+    new = min(seg.seq + len(text), rcv.adv) - max(seg.seq, rcv.nxt)
+    if new <= 0:
+        return text  # nothing to keep: a duplicate or a window probe, which wants its ACK
+    if seg.seq > rcv.nxt:
+        room = layer.gap_limit - layer.buffered
+        if new > room:
+            layer.counters.drop("tcp.drop.buffer_limit")
+            return text[:0]
+        return text
+    room = layer.buffer_limit - layer.buffered
+    if new > room and rcv.assembler:
+        rcv.assembler.drop_last(new - room)
+        conn.charge()
+        room = layer.buffer_limit - layer.buffered
+    if new <= room:
+        return text
+    layer.counters.drop("tcp.drop.buffer_limit")
+    if room:
+        rcv.ack_now = True
+    return text[: max(rcv.nxt - seg.seq, 0) + room]
 
 
 def _fin(conn: TcpConnection, seg: Segment, now: Micros) -> None:

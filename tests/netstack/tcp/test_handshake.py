@@ -338,7 +338,7 @@ def test_buffered_bytes_of_all_connections_are_bounded():
         peer.inject("A", 1, 1)
         for n in range(10):
             peer.inject("A", 1 + 1_000 * n, 1, bytes(1_000))
-    assert host.tcp.buffered <= 51_000
+    assert host.tcp.buffered <= 50_000
     assert host.counters["tcp.drop.buffer_limit"] > 0
     while (conn := listener.accept()) is not None:
         read_all(conn)
@@ -353,6 +353,81 @@ def test_received_text_past_the_limit_stops_nothing_that_is_to_be_sent():
     peer.inject("A", 1, 1_001, b"refused")
     assert peer.one().short == ("A", 1_001, 1_000, 1)
     assert host.counters["tcp.drop.buffer_limit"] == 1
+
+
+def crowd(count, limits):
+    """Connections to a stack whose peers send superframes."""
+    host, listener = listening(NO_TIMESTAMPS, Link(mtu=1_040, tso=True, checksum_offload=True), limits)
+    for i in range(count):
+        peer = Peer(host, local=Endpoint(THEIRS.ip, 3_000 + i))
+        peer.inject("S", options=packets.mss(1_000) + packets.SACK_OK)
+        peer.got()
+        peer.inject("A", 1, 1)
+        yield host, peer, listener.accept()
+
+
+def test_superframes_and_what_fills_gaps_stop_exactly_at_the_limit():
+    limits = Limits(buffered_bytes=50_000)
+    everyone = list(crowd(20, limits))
+    host = everyone[0][0]
+    for _, peer, _ in everyone:
+        peer.inject("A", 1_001, 1, bytes(2_000))
+        assert host.tcp.buffered <= 37_500, "the last quarter is for what is in order"
+    for _, peer, _ in everyone:
+        peer.inject("A", 1, 1, bytes(30_000))
+        assert host.tcp.buffered <= 50_000
+    assert host.counters["tcp.drop.buffer_limit"] > 20
+    assert host.tcp.buffered == 50_000
+    for _, _, conn in everyone:
+        read_all(conn)
+        assert conn.rcv.assembler.size + conn.recv_queue_bytes <= 2_000
+    for _, _, conn in everyone:
+        conn.abort(host.now)
+    assert host.tcp.buffered == 0
+
+
+def test_the_part_that_fits_is_taken_and_acknowledged_at_once():
+    ((host, peer, conn),) = crowd(1, Limits(buffered_bytes=10_000))
+    stream = bytes(range(250)) * 120
+    at, got = 0, b""
+    while at < len(stream):
+        peer.inject("FA", 1 + at, 1, stream[at:])
+        (ack,) = peer.got()
+        assert ack.ack == 1 + min(at + 10_000, len(stream)) + (at + 10_000 >= len(stream))
+        at += 10_000
+        got += read_all(conn)
+    assert got == stream
+    assert conn.at_eof
+    assert host.counters["tcp.drop.buffer_limit"] == 2
+
+
+def test_text_in_order_pushes_out_what_waits_for_it():
+    (_, greedy, hoarder), (_, peer, conn) = crowd(2, Limits(buffered_bytes=10_000))
+    peer.inject("A", 1_001, 1, b"b" * 2_000)
+    peer.inject("A", 4_001, 1, b"d" * 2_000)
+    greedy.inject("A", 1, 1, bytes(30_000))
+    assert hoarder.recv_queue_bytes == 6_000
+    peer.got()
+    peer.inject("A", 1, 1, b"a" * 1_000)
+    assert read_all(conn) == b"a" * 1_000 + b"b" * 2_000
+    assert peer.got()[-1].ack == 3_001
+    peer.inject("A", 3_001, 1, b"c" * 1_000 + b"d" * 2_000)
+    assert read_all(conn) == b"c" * 1_000 + b"d" * 2_000
+
+
+def test_a_probe_of_a_closed_window_is_answered_at_the_limit():
+    (_, peer, conn), (host, other, _) = crowd(2, Limits(rcv_buffer=4_000, buffered_bytes=8_000))
+    peer.inject("A", 1, 1, bytes(4_000))
+    other.inject("A", 1, 1, bytes(4_000))
+    assert host.tcp.buffered == 8_000
+    peer.got()
+    peer.inject("A", 4_001, 1, b"p")
+    (ack,) = peer.got()
+    assert (ack.ack, ack.wnd) == (4_001, 0)
+    read_all(conn)
+    assert peer.got()[-1].wnd >= 4_000 - 31
+    peer.inject("A", 4_001, 1, b"p")
+    assert read_all(conn) == b"p"
 
 
 # --- SYN cookies ---
