@@ -95,3 +95,19 @@ class Blue(_Colour, VirtualService):
 
 class Green(_Colour, VirtualService):
     colour = "green"
+
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+
+
+async def echo_once(reader, writer):
+    writer.write(await reader.readexactly(1))
+
+
+class Short(VirtualService):
+    """The client closes first, or the server does."""
+
+    def listeners(self):
+        return Listener(Protocol.TCP, 8100, echo), Listener(Protocol.TCP, 8101, echo_once)
