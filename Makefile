@@ -51,9 +51,9 @@ bench: setup-test
 e2e:
 	@echo "make e2e: nothing to run on Kubernetes yet (see e2e/README.md); the lab's tests are in make test" >&2; exit 2
 
-## soak    a lab under load for JUNEAU_SOAK_S seconds (300)
+## soak    a lab under load for JUNEAU_SOAK_S seconds (300), and what else takes minutes
 soak: setup-test
-	@$(PY) -m pytest -m soak tests/soak
+	@$(PY) -m pytest -m soak
 
 ## clean   remove what setup and the tools made
 clean:

@@ -18,6 +18,8 @@ from juneau.app import netns
 from juneau.packetplane.bpf import headers
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
+MINUTES = pytest.mark.soak
+"""Most of a minute each, nearly all of it waiting for timers: `make soak`."""
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 VIP = "10.80.0.3"
@@ -161,8 +163,10 @@ def figures(name: str, seconds: float, way: Way) -> None:
     print(f"{name}: {seconds:.2f} s, {rate:.0f} Mbit/s, lost {way.lost} of {way.seen} frames")
 
 
-@pytest.mark.parametrize("offload", ["on", "off"])
-@pytest.mark.parametrize("percent", [1, 5])
+@pytest.mark.parametrize(
+    ("percent", "offload"),
+    [(1, "on"), (1, "off"), (5, "on"), pytest.param(5, "off", marks=MINUTES)],
+)
 def test_100_mb_both_ways_arrive_whole(
     town: LabCli, lossy: LossyPod, tmp_path: Path, percent: int, offload: str
 ):
@@ -203,7 +207,14 @@ for _ in range(count):
 """
 
 
-@pytest.mark.parametrize(("port", "percent"), [(CLIENT_CLOSES, 0), (SERVER_CLOSES, 0), (CLIENT_CLOSES, 1)])
+@pytest.mark.parametrize(
+    ("port", "percent"),
+    [
+        pytest.param(CLIENT_CLOSES, 0, marks=MINUTES),
+        (SERVER_CLOSES, 0),
+        pytest.param(CLIENT_CLOSES, 1, marks=MINUTES),
+    ],
+)
 def test_2000_connections_in_a_row_leave_nothing(town: LabCli, lossy: LossyPod, port: int, percent: int):
     set_offload(town, "on")
     wait_for_empty_table(town)
