@@ -102,15 +102,20 @@ async def create_connection(
         raise
     if opening.end is not None:
         transport.on_closed(opening.end)
-    if not ssl:
-        loop.call_soon(wake, waiter)  # behind connection_made
-    app_transport = getattr(outer, "_app_transport", transport) if ssl else transport
+    return await handed_over(transport, outer, waiter, tls=bool(ssl)), protocol
+
+
+async def handed_over(transport: TcpTransport, outer: Any, waiter: asyncio.Future[None], *, tls: bool) -> Any:
+    """Wait for `connection_made`, with TLS for the handshake; the transport that the application sees."""
+    if not tls:
+        waiter.get_loop().call_soon(wake, waiter)  # behind connection_made
+    app_transport = getattr(outer, "_app_transport", transport) if tls else transport
     try:
         await waiter
     except BaseException:
         transport.close()
         raise
-    return app_transport, protocol
+    return app_transport
 
 
 def wake(waiter: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from juneau.netstack.aio import TcpTransport
-from juneau.netstack.aio.connect import wake
+from juneau.netstack.aio.connect import handed_over
 from juneau.netstack.aio.tls import TlsTimeouts, ssl_protocol
 from juneau.testing.network.claims import claim_connection
 
@@ -39,12 +39,4 @@ async def adopt_connection(
         )
     transport: Any = TcpTransport(aio, conn, outer, extra={})
     sock.lend(transport)
-    if not ssl:
-        loop.call_soon(wake, waiter)  # behind connection_made
-    app_transport = getattr(outer, "_app_transport", transport) if ssl else transport
-    try:
-        await waiter
-    except BaseException:
-        transport.close()
-        raise
-    return app_transport, protocol
+    return await handed_over(transport, outer, waiter, tls=bool(ssl)), protocol
