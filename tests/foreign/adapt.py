@@ -82,6 +82,16 @@ class Tally:
             f" {len(self.excluded):>3} excluded {len(self.skipped):>3} skipped by the suite itself"
         )
 
+    def details(self, *, why: bool) -> str:
+        """A line for each failure; with `why`, failures in full and each exclusion."""
+        lines = []
+        for test, text in self.failed.items():
+            last = text.strip().splitlines()[-1] if text.strip() else ""
+            lines += [f"  FAILED {test}: {last[:150]}"] + ([text] if why else [])
+        if why:
+            lines += [f"  excluded {test}: {reason}" for test, reason in self.excluded.items()]
+        return "".join(f"{line}\n" for line in lines)
+
     def add(self, other: Tally) -> None:
         self.passed += other.passed
         self.failed |= other.failed

@@ -91,14 +91,7 @@ def main() -> int:
         print(tally.line(name), flush=True)
         total.add(tally)
     print(total.line("cpython asyncio"))
-    for test, text in total.failed.items():
-        last = text.strip().splitlines()[-1] if text.strip() else ""
-        print(f"  FAILED {test}: {last[:150]}")
-        if args.why:
-            print(text)
-    if args.why:
-        for test, reason in total.excluded.items():
-            print(f"  excluded {test}: {reason}")
+    print(total.details(why=args.why), end="")
     return 1 if total.failed else 0
 
 

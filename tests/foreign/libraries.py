@@ -92,14 +92,7 @@ def main() -> int:
         tally = run(suite, ["-k", args.only] if args.only else [])
         failed = failed or bool(tally.failed)
         print(tally.line(f"{name} {suite.version}"), flush=True)
-        for test, text in tally.failed.items():
-            last = text.strip().splitlines()[-1] if text.strip() else ""
-            print(f"  FAILED {test}: {last[:150]}")
-            if args.why:
-                print(text)
-        if args.why:
-            for test, reason in tally.excluded.items():
-                print(f"  excluded {test}: {reason}")
+        print(tally.details(why=args.why), end="")
     return 1 if failed else 0
 
 
