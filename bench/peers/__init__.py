@@ -1,0 +1,15 @@
+"""Who is measured, by name, in the order of the report. A peer is a context manager that yields a `Peer`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.model import ASYNCIO, JUNEAU, UVLOOP, PeerFactory
+from bench.peers import kernel
+from bench.peers.juneau import juneau
+
+PEERS: Final[dict[str, PeerFactory]] = {
+    JUNEAU: juneau,
+    UVLOOP: kernel.uvloop,
+    ASYNCIO: kernel.asyncio,
+}
