@@ -43,9 +43,10 @@ format: setup-test
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-## bench   peers side by side in one run (see docs/benchmarks.md)
-bench: setup-test
-	@$(PY) -m bench
+## bench   peers side by side in one run, options in ARGS (see docs/benchmarks.md)
+bench:
+	@bench/prepare
+	@$(PY) -m bench $(ARGS)
 
 ## e2e     on Kubernetes
 e2e:
