@@ -1,150 +1,122 @@
-"""`make bench`: juneau beside the kernel's stack, same handler, same client, rounds alternating in one run.
+"""`make bench`: juneau and its peers side by side in one run, rounds alternating; prints ratios.
 
-Prints medians and their ratio to the kernel with asyncio streams on uvloop. `--json FILE` keeps every sample.
+Needs root. A whole run writes latest.json and pictures to bench/results; a part of one (--only, --peers)
+only where --results says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import subprocess
+import os
+import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.client import WORKLOADS
+from bench import machine, plots, report
+from bench.model import JUNEAU, ROOT, BenchError, PeerFactory, Settings, Workload
+from bench.peers import PEERS
+from bench.run import Found, chosen, run
+from bench.targets import TARGETS
+from bench.workloads import WORKLOADS
 
-HERE: Final = Path(__file__).parent
-PORT: Final = 9000
-UNITS: Final = {"up": "Mbit/s", "down": "Mbit/s", "connects": "/s", "rtt": "µs"}
-MANY_PORTS: Final = (
-    "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range; echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"
-)
-"""For the client: seconds of connect and close would use the ports up, each a minute in TIME-WAIT."""
-BASE: Final = "kernel, uvloop"
+RESULTS: Final = ROOT / "bench" / "results"
+ROUNDS, SECONDS = 5, 2.0
+QUICK_SECONDS: Final = 0.4
 
 
-class Peer:
-    """A server that is up: `enter` is the command prefix that runs a client beside it."""
-
-    def __init__(self, name: str, enter: list[str], address: str) -> None:
-        self.name, self.enter, self.address = name, enter, address
-        subprocess.run([*enter, "sh", "-c", MANY_PORTS], check=True, timeout=10)
-
-    def measure(self, workload: str, seconds: float) -> float:
-        client = [sys.executable, str(HERE / "client.py"), self.address, str(PORT), workload, str(seconds)]
-        done = subprocess.run(
-            self.enter + client, capture_output=True, text=True, timeout=60 + seconds, check=True
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if os.geteuid():
+        print(
+            "bench: needs root (it makes network namespaces and loads BPF): sudo make bench", file=sys.stderr
         )
-        return float(done.stdout)
-
-
-@contextmanager
-def juneau_peer(*options: str) -> Iterator[Peer]:
-    name = "bench" + "".join(options).replace("-", "")[:6]
-    juneau = [str(Path(sys.executable).with_name("juneau")), "lab"]
-    up = ["up", "-f", str(HERE / "manifests.yaml"), "--name", name, "--detach"]
-    subprocess.run([*juneau, *up, "--service", f"{HERE}/handler.py:Bench", *options], check=True, timeout=120)
+        return 2
     try:
-        enter = [*juneau, "exec", "--name", name, "client", "--"]
-        yield Peer("juneau" + "".join(f" {option}" for option in options), enter, "10.80.0.3")
-    finally:
-        subprocess.run([*juneau, "down", "--name", name], check=True, timeout=60)
+        workloads, peers = _choose(options)
+        seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+        settings = Settings(pin=not options.no_pin, offload=not options.no_offload)
+        found = run(peers, workloads, settings, rounds=options.rounds, seconds=seconds)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    about = {
+        **machine.describe(),
+        "rounds": options.rounds,
+        "seconds a measurement": seconds,
+        "pinned": bool(settings.server()),
+        "offload": settings.offload,
+    }
+    _tell(found, about)
+    if folder := _folder(options):
+        _write(folder, found, about)
+    return 1 if any(f", {JUNEAU}: " in failure for failure in found.failed) else 0
 
 
-@contextmanager
-def kernel_peer(loop: str) -> Iterator[Peer]:
-    """Server and client in a namespace each, a veth between them, the same MTU."""
-    server, client = f"jbench-s-{loop}", f"jbench-c-{loop}"
-    with ExitStack() as undo:
-        for netns in (server, client):
-            _ip("netns", "add", netns)
-            undo.callback(_ip, "netns", "del", netns)
-        _ip(
-            "link",
-            "add",
-            "eth0",
-            "mtu",
-            "1450",
-            "netns",
-            server,
-            "type",
-            "veth",
-            "peer",
-            "eth0",
-            "netns",
-            client,
-        )
-        for netns, address in ((server, "10.80.0.3/24"), (client, "10.80.0.10/24")):
-            _ip_in(netns, "link", "set", "eth0", "up", "mtu", "1450")
-            _ip_in(netns, "address", "add", address, "dev", "eth0")
-        command = [*_within(server), sys.executable, "-m", "bench.handler", loop]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
-        undo.callback(process.wait, 10)
-        undo.callback(process.terminate)
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield Peer(f"kernel, {loop}", _within(client), "10.80.0.3")
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, timeout=10)
-
-
-def _within(netns: str) -> list[str]:
-    """`ip netns exec` wants to remount `/` and cannot in a chroot."""
-    return ["nsenter", f"--net=/run/netns/{netns}"]
-
-
-def _ip_in(netns: str, *words: str) -> None:
-    subprocess.run([*_within(netns), "ip", *words], check=True, timeout=10)
-
-
-def main() -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--no-offload", action="store_true", help="a juneau without offload, too")
-    parser.add_argument("--json", type=Path, help="keep every sample there")
-    options = parser.parse_args()
-    with ExitStack() as stack:
-        peers = [stack.enter_context(kernel_peer("uvloop")), stack.enter_context(kernel_peer("asyncio"))]
-        peers.append(stack.enter_context(juneau_peer()))
-        if options.no_offload:
-            peers.append(stack.enter_context(juneau_peer("--no-offload")))
-        samples = _rounds(peers, options.rounds, options.seconds)
-    _report(samples, options)
-
-
-def _rounds(peers: list[Peer], rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
-    samples: dict[str, dict[str, list[float]]] = {peer.name: {w: [] for w in WORKLOADS} for peer in peers}
-    for number in range(rounds):
-        for workload in WORKLOADS:
-            for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
-                value = peer.measure(workload, seconds)
-                samples[peer.name][workload].append(value)
-                print(f"round {number + 1} {workload:9} {peer.name:24} {value:10.1f}", file=sys.stderr)
-    return samples
-
-
-def _report(samples: dict[str, dict[str, list[float]]], options: argparse.Namespace) -> None:
-    medians = {name: {w: statistics.median(v) for w, v in each.items()} for name, each in samples.items()}
-    print(
-        f"\nmedians of {options.rounds} rounds, {options.seconds:g} s each; in brackets the ratio to {BASE}"
+    parser.add_argument("--rounds", type=_positive, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument("--seconds", type=float, help=f"of each measurement; default {SECONDS:g}")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorter measurements: under five minutes in all"
     )
-    print("| | " + " | ".join(f"{w}, {UNITS[w]}" for w in WORKLOADS) + " |")
-    print("|---" * (len(WORKLOADS) + 1) + "|")
-    for name, each in medians.items():
-        cells = (f"{each[w]:,.0f} ({each[w] / medians[BASE][w]:.2f})" for w in WORKLOADS)
-        print(f"| {name} | " + " | ".join(cells) + " |")
-    if options.json:
-        about = {"python": platform.python_version(), "kernel": platform.release(), "samples": samples}
-        options.json.write_text(json.dumps(about, indent=1))
+    parser.add_argument("--only", metavar="WORKLOAD,…", help=", ".join(w.name for w in WORKLOADS))
+    parser.add_argument("--peers", metavar="NAME,…", help=f"besides {JUNEAU}: " + "; ".join(PEERS))
+    parser.add_argument("--results", type=Path, metavar="DIR", help="default bench/results")
+    parser.add_argument("--no-pin", action="store_true", help="leave the CPUs to the scheduler")
+    parser.add_argument("--no-offload", action="store_true", help="a juneau that segments in Python")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError("allowed 1 and up")
+    return value
+
+
+def _choose(options: argparse.Namespace) -> tuple[list[Workload], dict[str, PeerFactory]]:
+    workloads, peers = list(WORKLOADS), dict(PEERS)
+    if options.only:
+        only = chosen(_names(options.only), (w.name for w in WORKLOADS), "workload")
+        workloads = [workload for workload in WORKLOADS if workload.name in only]
+    if options.peers:
+        named = chosen(_names(options.peers), PEERS, "peer") | {JUNEAU}
+        peers = {name: factory for name, factory in PEERS.items() if name in named}
+    return workloads, peers
+
+
+def _names(text: str) -> list[str]:
+    """Separated by commas; one before a space belongs to a peer's name."""
+    return [name.strip() for name in re.split(r",(?! )", text) if name.strip()]
+
+
+def _folder(options: argparse.Namespace) -> Path | None:
+    if options.results:
+        return Path(options.results)
+    return None if options.only or options.peers or options.no_offload else RESULTS
+
+
+def _tell(found: Found, about: dict[str, object]) -> None:
+    print(f"\n{machine.line(about)}; {found.seconds:.0f} s in all\n")
+    print(report.table(report.rows(found, TARGETS)))
+    for name, reason in found.missing.items():
+        print(f"\nwithout {name}: {reason}")
+    for failure in found.failed:
+        print(f"\nfailed: {failure}")
+    if left := report.unmeasured(found, TARGETS):
+        print("\ntargets not judged in this run:\n  " + "\n  ".join(left))
+
+
+def _write(folder: Path, found: Found, about: dict[str, object]) -> None:
+    rows = report.rows(found, TARGETS)
+    written = [report.write(folder, report.document(found, rows, about))]
+    try:
+        written += plots.draw(folder, found, rows)
+    except ImportError:
+        print("\nno pictures: matplotlib is missing (bench/prepare installs it)")
+    print("\nwrote " + ", ".join(str(path) for path in written))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

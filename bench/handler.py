@@ -1,66 +1,122 @@
-"""One handler for every peer, so that only the stack below it differs. First line: what the client wants."""
+"""What every peer serves: bulk both ways and an echo, as streams, as a Protocol, and UDP's echo.
+
+The first line of a connection says what the client wants: `up` (read to the end, answer the count),
+`down N` (N bytes), or anything else (echo). Only the stack below differs from peer to peer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, Final, cast
 
-from juneau.services import VirtualService
+STREAMS_PORT: Final = 9000
+PROTOCOL_PORT: Final = 9001
+UDP_PORT: Final = 9002
+PORTS: Final = {"streams": STREAMS_PORT, "protocol": PROTOCOL_PORT, "udp": UDP_PORT}
 
-PORT = 9000
-_BLOCK = bytes(1 << 18)
+_READ: Final = 65_536
+_BLOCK: Final = bytes(65_536)
+_BLOCKS_A_TURN: Final = 16
+"""Of a Protocol: other connections want a turn of the loop, too."""
 
 
 async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """`up`: read to EOF, answer the count. `down N`: N bytes. `echo`: byte for byte, until EOF."""
     try:
-        command, *arguments = (await reader.readline()).split()
+        command, *arguments = (await reader.readline()).split() or [b""]
         if command == b"up":
             await _up(reader, writer)
         elif command == b"down":
             await _down(writer, int(arguments[0]))
         else:
             await _echo(reader, writer)
+    except ConnectionError:
+        pass  # a client that has seen enough of a download
     finally:
         writer.close()
 
 
 async def _up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     total = 0
-    while data := await reader.read(1 << 18):
+    while data := await reader.read(_READ):
         total += len(data)
     writer.write(b"%d\n" % total)
     await writer.drain()
 
 
 async def _down(writer: asyncio.StreamWriter, total: int) -> None:
-    while total > 0:
-        writer.write(_BLOCK if total >= len(_BLOCK) else _BLOCK[:total])
-        total -= len(_BLOCK)
+    for left in range(total, 0, -len(_BLOCK)):
+        writer.write(_BLOCK if left >= len(_BLOCK) else _BLOCK[:left])
         await writer.drain()
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
+    while data := await reader.read(_READ):
         writer.write(data)
+        await writer.drain()
 
 
-class Bench(VirtualService):
-    offset, tcp_ports = 3, (PORT,)
-    handle_tcp = staticmethod(handle)
+class Handler(asyncio.Protocol):
+    """The same as `handle`."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._command = b""
+        self._count = 0
+        """Bytes received of an upload, or still to be sent of a download."""
+        self._paused = self._scheduled = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._command == b"up":
+            self._count += len(data)
+        elif self._command:
+            self._transport.write(data)
+        else:
+            self._on_line(data)
+
+    def _on_line(self, data: bytes) -> None:
+        self._line, newline, rest = (self._line + data).partition(b"\n")
+        if not newline:
+            return
+        command, *arguments = self._line.split() or [b"echo"]
+        self._command = command
+        if command == b"down":
+            self._count = int(arguments[0])
+            self._send()
+        elif rest:
+            self.data_received(rest)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        for _ in range(_BLOCKS_A_TURN):
+            if self._count <= 0:
+                self._transport.close()
+            if self._paused or self._transport.is_closing():
+                return
+            self._transport.write(_BLOCK if self._count >= len(_BLOCK) else _BLOCK[: self._count])
+            self._count -= len(_BLOCK)
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._send)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._command == b"down" and not self._scheduled:
+            self._send()
+
+    def eof_received(self) -> bool:
+        if self._command == b"up":
+            self._transport.write(b"%d\n" % self._count)
+        return False
 
 
-async def _serve_kernel() -> None:
-    server = await asyncio.start_server(handle, "0.0.0.0", PORT, backlog=1024)
-    print("ready", flush=True)
-    await server.serve_forever()
+class UdpEcho(asyncio.DatagramProtocol):
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
 
-
-if __name__ == "__main__":
-    import sys
-
-    if sys.argv[1] == "uvloop":
-        import uvloop
-
-        uvloop.run(_serve_kernel())
-    else:
-        asyncio.run(_serve_kernel())
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._transport.sendto(data, addr)

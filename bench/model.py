@@ -166,11 +166,13 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What juneau is to reach in `workload`, a metric's name."""
+    """What is to be reached in `workload`, a metric's name."""
 
     workload: str
+    of: str = JUNEAU
+    """Whose figure is judged."""
     against: str = ""
-    """A peer, or another metric of juneau; empty: a bound on the figure itself, not on a ratio."""
+    """A peer, or another metric of the same peer; empty: a bound on the figure itself, not on a ratio."""
     at_least: float | None = None
     at_most: float | None = None
     note: str = ""

@@ -1,0 +1,83 @@
+"""juneau: a lab with two VPCs that use the same addresses, a Pod each."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench.handler import PORTS
+from bench.model import JUNEAU, ROOT, BenchError, Peer, Settings, many_ports, run, within
+from bench.peers.extra import EXTRAS
+from juneau.app.settings import lab_settings
+from juneau.app.state import Record, find, find_pod
+
+MANIFESTS: Final = ROOT / "bench" / "manifests.yaml"
+VIP: Final = "10.80.0.3"
+DNS_VIP: Final = "10.80.0.2"
+_UP_TIMEOUT_S: Final = 180.0
+
+
+@contextmanager
+def juneau(settings: Settings) -> Iterator[Peer]:
+    services = ["bench.service:Bench", *(extra.juneau for extra in EXTRAS)]
+    with lab(settings, MANIFESTS, services) as record:
+        ports = {**PORTS, "dns": 53, **{extra.service: extra.port for extra in EXTRAS}}
+        neighbour = pod(record, "neighbour", settings, JUNEAU, ports)
+        yield pod(record, "client", settings, JUNEAU, ports, neighbour=neighbour)
+
+
+@contextmanager
+def lab(settings: Settings, manifests: Path, services: list[str]) -> Iterator[Record]:
+    """A lab of its own name, detached, on the server's CPU."""
+    name = f"bench-{secrets.token_hex(3)}"
+    command = [str(Path(sys.executable).with_name("juneau")), "lab"]
+    up = [*settings.server(), *command, "up", "--detach", "--name", name, "-f", str(manifests)]
+    up += [word for service in services for word in ("--service", _absolute(service))]
+    up += [] if settings.offload else ["--no-offload"]
+    # services may import `bench`
+    environment = [
+        "env",
+        f"PYTHONPATH={ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep),
+    ]
+    try:
+        run(*environment, *up, timeout=_UP_TIMEOUT_S)
+        yield find(lab_settings(name))
+    finally:
+        run(*command, "down", "--name", name, timeout=60)
+
+
+def pod(
+    record: Record,
+    name: str,
+    settings: Settings,
+    peer: str,
+    ports: dict[str, int],
+    *,
+    vip: str = VIP,
+    neighbour: Peer | None = None,
+) -> Peer:
+    """The lab as its Pod `name` sees it."""
+    netns = find_pod(record, name).netns
+    many_ports(netns)
+    return Peer(
+        name=peer,
+        address=vip,
+        addresses={"dns": DNS_VIP},
+        ports=ports,
+        enter=[*settings.client(), *within(netns)],
+        pids=lambda: [record.pid],
+        neighbour=neighbour,
+    )
+
+
+def _absolute(service: str) -> str:
+    """FILE:NAME is relative to the checkout, MODULE:NAME stays."""
+    where, _, name = service.rpartition(":")
+    if not name:
+        raise BenchError(f"service {service!r}: no NAME in it")
+    return f"{ROOT / where}:{name}" if where.endswith(".py") else service
