@@ -43,10 +43,7 @@ class Handshake:
 def wscale_for(rcv_buf: int, options: TcpOptions) -> int:
     if options.wscale is not None:
         return min(options.wscale, MAX_WSCALE)
-    shift = 0
-    while rcv_buf >> shift > 65_535 and shift < MAX_WSCALE:
-        shift += 1
-    return shift
+    return min(max(rcv_buf.bit_length() - 16, 0), MAX_WSCALE)
 
 
 def negotiate(hs: Handshake, theirs: Options, options: TcpOptions) -> None:

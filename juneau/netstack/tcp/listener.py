@@ -187,8 +187,9 @@ class Embryo:
         self.leave()
         sent_at = self._sent_at if not self.retries else -1
         graduate(
-            self._layer, listener, self.flow, self.hs, seg, now, sent_at=sent_at, syn_lost=self.retries > 0
-        )
+            self._layer, listener, self.flow, self.hs, seg, now, self._emitter,
+            sent_at=sent_at, syn_lost=self.retries > 0,
+        )  # fmt: skip
 
     def leave(self) -> None:
         """Out of every table, without a word."""

@@ -29,6 +29,9 @@ TIMESTAMP_LAYOUT: Final = 0x0101_080A
 """NOP NOP and the start of a timestamp option: RFC 7323 appendix A's layout, which everybody sends."""
 TIMESTAMP_WORDS: Final = struct.Struct("!III")
 _TIMESTAMP: Final = struct.Struct("!II")
+_LINUX_SYN: Final = struct.Struct("!HHIIIHBB")
+"""MSS, SACK permitted, timestamps, NOP, window scale: a SYN's options as Linux sends them."""
+_NEW: Final = tuple.__new__
 
 _EOL, _NOP, _MSS, _WSCALE, _SACK_OK, _SACK, _TS = 0, 1, 2, 3, 4, 5, 8
 
@@ -84,6 +87,14 @@ def parse(data: Buffer) -> tuple[TcpHeader, memoryview, memoryview]:
 
 def parse_options(data: Buffer) -> Options:
     """Never raises: an option that does not fit ends the reading (RFC 9293 MUST-7 asks for survival)."""
+    if len(data) == _LINUX_SYN.size:
+        mss_is, mss, sack_and_ts, ts_val, ts_ecr, scale_is, three, shift = _LINUX_SYN.unpack(data)
+        if mss_is == 0x0204 and sack_and_ts == 0x0402_080A and scale_is == 0x0103 and three == 3:
+            return _NEW(Options, (mss, min(shift, MAX_WSCALE), True, (ts_val, ts_ecr), ()))
+    return _parse_any(data)
+
+
+def _parse_any(data: Buffer) -> Options:
     mss: int | None = None
     wscale: int | None = None
     sack_ok = False
