@@ -19,7 +19,7 @@ from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Sender, Timer
 from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
 from juneau.netstack.types import Buffer, CloseReason, Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
-from juneau.netstack.wire.tcp import ACK, PSH, RST
+from juneau.netstack.wire.tcp import ACK, FIN, PSH, RST
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp.handshake import Handshake
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
-_ACK_PSH: Final = ACK | PSH
+_PSH_FIN: Final = PSH | FIN
+_ACK_PSH_FIN: Final = ACK | PSH | FIN
+_ESTABLISHED: Final = State.ESTABLISHED
+_CLOSED: Final = State.CLOSED
+_TIME_WAIT: Final = State.TIME_WAIT
+_PREDICTED: Final = frozenset(state for state in State if SYNCHRONIZED <= state < _TIME_WAIT)
 _RST_UNSENT: Final = frozenset({State.CLOSED, State.LISTEN, State.SYN_SENT, State.TIME_WAIT})
 """States in which abort sends nothing (RFC 9293 3.10.5). In CLOSING and LAST-ACK, where the RFC is silent
 too, a RST tells the peer not to wait for what it will not get."""
@@ -220,18 +225,21 @@ class TcpConnection:
         """Take a segment: first the case that nearly all of them are (header prediction)."""
         self.segs_in += 1
         self.heard_at = now
-        if not self.fast or (seg.flags | PSH) != _ACK_PSH:
+        flags = seg.flags
+        if not self.fast or (flags | _PSH_FIN) != _ACK_PSH_FIN:
             steps.process(self, seg, now)
             return
         rcv, snd, layer = self.rcv, self.snd, self.layer
         nxt, una = rcv.nxt, snd.una
         size = len(seg.payload)
+        length = size + (flags & FIN)
         acked = (seg.ack - una) & _MASK
         if (
             (seg.seq ^ nxt) & _MASK
             or acked > snd.nxt - una
-            or not (size or acked)
-            or (size and (size > rcv.adv - nxt or layer.buffered + size > layer.buffer_limit))
+            or not (length or acked)
+            or (length and (length > rcv.adv - nxt or self.state is not _ESTABLISHED))
+            or (size and layer.buffered + size > layer.buffer_limit)
             or rcv.assembler.size
             or seg.sack
             or (acked and not snd.clean())
@@ -254,6 +262,8 @@ class TcpConnection:
             if self.want_writable:
                 self.want_writable = False
                 layer.events.append(Writable(self))
+            if snd.fin and snd.una > snd.queue.end:
+                self.on_fin_acked(now)
         if size:
             rcv.chunks.append(seg.payload)
             rcv.nxt = nxt + size
@@ -267,10 +277,26 @@ class TcpConnection:
                 layer.events.append(Readable(self))
             if rcv.unacked >= rcv.ack_due:
                 layer.hurry = True
-        if not self.queued and (rcv.ack_now or snd.queue.end > snd.nxt):
+        if length > size:
+            rcv.fin_seq = rcv.nxt
+            self.take_fin(now)
+        if not self.queued and (
+            rcv.ack_now or snd.queue.end > snd.nxt or (snd.fin and snd.queue.end == snd.nxt)
+        ):
             layer.ready(self)
         if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:
             layer.arm(self, min(snd.timer_at, rcv.ack_at))
+
+    def take_fin(self, now: Micros) -> None:
+        """Their FIN is next: RFC 9293 3.10.7.4, eighth step."""
+        rcv = self.rcv
+        rcv.nxt += 1
+        rcv.ack_now = True
+        rcv.forget_out_of_order()  # whatever was claimed to lie beyond the FIN
+        self.move(Cause.FIN)
+        self.tell_readable(eof=True)
+        if self.state is _TIME_WAIT:
+            self.enter_time_wait(now)
 
     def after_steps(self, now: Micros) -> None:
         """A segment went through the steps: settle accounts, queue for output, arm timers."""
@@ -319,8 +345,8 @@ class TcpConnection:
     # --- states ---
 
     def move(self, cause: Cause) -> None:
-        self.state = TRANSITIONS[self.state, cause]
-        self.fast = self.state is State.ESTABLISHED and not self.ecn_ok
+        self.state = state = TRANSITIONS[self.state, cause]
+        self.fast = state in _PREDICTED and not self.ecn_ok
 
     def establish(self, hs: Handshake, now: Micros, *, syn_lost: bool) -> None:
         """Both SYNs are acknowledged."""

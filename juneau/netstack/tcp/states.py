@@ -35,6 +35,8 @@ class Cause(Enum):
     FIN_ACKED = "our FIN is acknowledged"
     END = "RST, abort or a timeout"
 
+    __hash__ = object.__hash__  # Enum's own is Python code that hashes the name
+
 
 TRANSITIONS: Final[dict[tuple[State, Cause], State]] = {
     (State.CLOSED, Cause.OPEN): State.SYN_SENT,

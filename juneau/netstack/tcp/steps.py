@@ -380,10 +380,4 @@ def _fin(conn: TcpConnection, seg: Segment, now: Micros) -> None:
             conn.fast = False
     if rcv.fin_seq is None or rcv.nxt != rcv.fin_seq or conn.state not in CAN_RECEIVE:
         return
-    rcv.nxt += 1
-    rcv.ack_now = True
-    rcv.forget_out_of_order()  # whatever was claimed to lie beyond the FIN
-    conn.move(Cause.FIN)
-    conn.tell_readable(eof=True)
-    if conn.state is State.TIME_WAIT:
-        conn.enter_time_wait(now)
+    conn.take_fin(now)
