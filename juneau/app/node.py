@@ -17,6 +17,7 @@ from juneau.app.tasks import attempt
 from juneau.model.cluster import ClusterView, Subnet
 from juneau.model.ids import Vip
 from juneau.netstack.aio import AsyncStack
+from juneau.netstack.limits import Limits
 from juneau.netstack.stack import Stack
 from juneau.packetplane import DesiredState, Nic, PacketPlane, StackInput, SubnetEntry
 from juneau.services.framework import VirtualService
@@ -26,6 +27,8 @@ from juneau.services.registry import Registry
 log = logging.getLogger(__name__)
 
 _SECRET_BYTES = 32
+_LIMITS = Limits(udp_sockets=65_536)
+"""Services open a VPC's sockets, one per Subnet and port: what bounds them is the kernel's map."""
 
 
 class Node:
@@ -98,7 +101,10 @@ class Node:
 
     def _new_stack(self, vpc_id: int) -> AsyncStack:
         stack = Stack(
-            link=self.plane.link, rng=random.SystemRandom(), secret=secrets.token_bytes(_SECRET_BYTES)
+            link=self.plane.link,
+            limits=_LIMITS,
+            rng=random.SystemRandom(),
+            secret=secrets.token_bytes(_SECRET_BYTES),
         )
         route: Any = lambda ip: self.plane.path_to(vpc_id, IPv4Address(ip))  # noqa: E731
         return AsyncStack(stack, self.plane.send, loop=self._loop, name=f"vpc {vpc_id}", route=route)

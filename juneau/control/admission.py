@@ -69,8 +69,12 @@ class Given:
         """Vpc `default` exists from the start, as the controller's bootstrap has it."""
         return name == DEFAULT or name in self.vpcs
 
-    def subnets_of(self, vpc: str) -> Iterator[Subnet]:
-        return (subnet for subnet in self.subnets.values() if subnet.spec.vpc == vpc)
+    @cached_property
+    def subnets_by_vpc(self) -> dict[str, list[Subnet]]:
+        found: dict[str, list[Subnet]] = {}
+        for subnet in self.subnets.values():
+            found.setdefault(subnet.spec.vpc, []).append(subnet)
+        return found
 
     def service_enabled(self, vpc: str) -> bool:
         spec = self.vpcs[vpc].spec if vpc in self.vpcs else None
@@ -110,7 +114,7 @@ def _pool(given: Given, manifest: Manifest, vpc: Vpc) -> Iterator[Problem]:
             )
         if cidr.overlaps(SERVICE_CIDR):
             yield manifest.problem(f"endpoint pool {cidr} overlaps the Service CIDR {SERVICE_CIDR}")
-        for subnet in given.subnets_of(vpc.name):
+        for subnet in given.subnets_by_vpc.get(vpc.name, ()):
             if cidr.overlaps(subnet.spec.cidr):
                 cause = f"endpoint pool {cidr} overlaps Subnet {subnet.name} {subnet.spec.cidr}"
                 yield manifest.problem(cause, "take a range outside the Vpc's Subnets")
@@ -145,11 +149,33 @@ def _subnets(given: Given) -> Iterator[Problem]:
 
 
 def _overlaps(given: Given) -> Iterator[Problem]:
-    for (_, one), (manifest, other) in combinations(given.of(Subnet), 2):
-        same_vpc = one.spec.vpc == other.spec.vpc and one.name != other.name
-        if same_vpc and one.spec.cidr.overlaps(other.spec.cidr):
+    subnets = list(given.of(Subnet))
+    for first, second in sorted(_overlapping([subnet for _, subnet in subnets])):
+        (_, one), (manifest, other) = subnets[first], subnets[second]
+        if one.name != other.name:
             cause = f"spec.cidr {other.spec.cidr} overlaps Subnet {one.name} {one.spec.cidr} of the same Vpc"
             yield manifest.problem(cause, "only Subnets of different Vpcs may overlap")
+
+
+def _overlapping(subnets: Sequence[Subnet]) -> Iterator[tuple[int, int]]:
+    """Indexes of overlapping Subnets of one Vpc, the smaller first. CIDRs are nested or apart: walking them
+    by Vpc and address, wider ones first, those around the present one are a stack."""
+    around: list[int] = []
+    by_place = sorted(range(len(subnets)), key=lambda i: _place(subnets[i]))
+    for index in by_place:
+        while around and not _within(subnets[index], subnets[around[-1]]):
+            around.pop()
+        for outer in around:
+            yield min(outer, index), max(outer, index)
+        around.append(index)
+
+
+def _place(subnet: Subnet) -> tuple[str, int, int]:
+    return subnet.spec.vpc, int(subnet.spec.cidr.network_address), subnet.spec.cidr.prefixlen
+
+
+def _within(inner: Subnet, outer: Subnet) -> bool:
+    return inner.spec.vpc == outer.spec.vpc and inner.spec.cidr.overlaps(outer.spec.cidr)
 
 
 def _endpoints(given: Given) -> Iterator[Problem]:

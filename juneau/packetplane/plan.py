@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from juneau.model.ids import ServiceId, ServiceSpec, Vip
 from juneau.packetplane.bpf import abi
@@ -12,6 +12,10 @@ from juneau.packetplane.types import DesiredState, Nic, PlaneError, SubnetEntry
 
 Contents = dict[bytes, bytes]
 """Of one map: key → value, as the kernel has them."""
+
+
+Address: TypeAlias = tuple[int, bytes]
+"""subnet_id and IPv4 address."""
 
 
 class MapChange(NamedTuple):
@@ -40,6 +44,30 @@ def check(desired: DesiredState) -> None:
             raise PlaneError(f"program {ip}: subnet {tenant} is not in the desired state")
 
 
+def address_of(owner: Nic | Vip) -> Address:
+    return owner.tenant.subnet_id, owner.ip.packed
+
+
+class ByAddress:
+    """A desired state, to look at one address of it without a walk over all."""
+
+    def __init__(self, desired: DesiredState) -> None:
+        self._subnets = {subnet.tenant.subnet_id: subnet for subnet in desired.subnets}
+        self._nics = {address_of(nic): nic for nic in desired.nics}
+        self._vips: dict[Address, list[Vip]] = {}
+        for vip in desired.vips:
+            self._vips.setdefault(address_of(vip), []).append(vip)
+
+    def at(self, address: Address) -> DesiredState:
+        """The part that has a say there: the Subnet, for its gateway, the NIC and the VIPs."""
+        subnet, nic = self._subnets.get(address[0]), self._nics.get(address)
+        return DesiredState(
+            (subnet,) if subnet is not None else (),
+            (nic,) if nic is not None else (),
+            tuple(self._vips.get(address, ())),
+        )
+
+
 def _unique(what: str, values: Iterable[object]) -> None:
     seen: set[object] = set()
     for value in values:
@@ -51,7 +79,8 @@ def _unique(what: str, values: Iterable[object]) -> None:
 def contents(
     desired: DesiredState, vips: Iterable[Vip], services: Iterable[ServiceSpec]
 ) -> dict[abi.MapSpec, Contents]:
-    """Of every map that is reconciled. `vips` are all of them, the desired state's and those added since."""
+    """Of every map that is reconciled. `vips` are all of them, the desired state's and those added since;
+    where two share an address, the later one has it."""
     vips = list(vips)
     return {
         abi.SUBNET_MAP: dict(map(_subnet, desired.subnets)),

@@ -9,10 +9,12 @@ do not undo one another; it is never held across netlink.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections import Counter
 from ipaddress import IPv4Address
+from itertools import chain
 from typing import Final
 
 from juneau.model.ids import Mac, ServiceSpec, Vip
@@ -33,6 +35,8 @@ from juneau.packetplane.types import (
     ReturnPath,
 )
 
+_FULL: Final = (errno.E2BIG, errno.ENOSPC)
+"""A hash says the one, a trie the other."""
 _NO_MAC: Final = Mac(b"\x02\x4a\0\0\0\0")
 
 
@@ -45,11 +49,14 @@ class PacketPlane:
         self._maps = {spec: inspect.open_map(settings, spec) for spec in abi.MAPS}
         self._lock = threading.Lock()
         self._desired = DesiredState()
-        self._vips: set[Vip] = set()
+        self._by_address = plan.ByAddress(self._desired)
+        self._vips: dict[plan.Address, list[Vip]] = {}
+        """Those added since, the latest last."""
         self._services: dict[bytes, ServiceSpec] = {}
-        self._macs: dict[tuple[int, bytes], Mac] = {}
+        self._macs: dict[plan.Address, Mac] = {}
         self._gateway_macs: dict[int, Mac] = {}
         self._path_by_address: dict[tuple[int, IPv4Address], ReturnPath] = {}
+        self._paths_by_subnet: dict[int, list[ReturnPath]] = {}
         self._filtered: set[int] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender = Sender(settings, self.counters, self._mac_of)
@@ -99,6 +106,7 @@ class PacketPlane:
         plan.check(desired)
         with self._lock:
             self._desired = desired
+            self._by_address = plan.ByAddress(desired)
             self._learn_macs()
             self._replace_paths(desired.nics)
             self._reconcile_maps()
@@ -121,25 +129,18 @@ class PacketPlane:
     def add_vip(self, vip: Vip) -> None:
         """Answer ARP for `vip`, hand its packets to the stack. Idempotent; the caller counts references."""
         with self._lock:
-            self._vips.add(vip)
-            self._learn_macs()
-            self._set(abi.ARP_TABLE, *plan.arp_of_vip(vip))
-            self._set(abi.VIRTUAL_SERVICE_MAP, *plan.vip_entry(vip))
+            self._hold(vip)
+            try:
+                self._set(abi.ARP_TABLE, *plan.arp_of_vip(vip))
+                self._set(abi.VIRTUAL_SERVICE_MAP, *plan.vip_entry(vip))
+            except PlaneError:
+                self._give_back(vip)
+                raise
 
     def remove_vip(self, vip: Vip) -> None:
         """Idempotent. Whatever else has the address (the gateway, the desired state) gets it back."""
         with self._lock:
-            self._vips.discard(vip)
-            self._learn_macs()
-            wanted = plan.contents(self._desired, self._all_vips(), self._services.values())
-            for spec, key in (
-                (abi.VIRTUAL_SERVICE_MAP, plan.vip_entry(vip)[0]),
-                (abi.ARP_TABLE, plan.arp_of_vip(vip)[0]),
-            ):
-                if key in wanted[spec]:
-                    self._set(spec, key, wanted[spec][key])
-                else:
-                    self._delete(spec, key)
+            self._give_back(vip)
 
     # Packets
 
@@ -211,12 +212,48 @@ class PacketPlane:
         tap.steer(self._program.steering_fd)
         self._set(abi.CONFIG_MAP, abi.u32(0), abi.PlaneConfig(tap.ifindex).pack())
 
-    def _all_vips(self) -> set[Vip]:
-        return self._vips.union(self._desired.vips)
+    # A node has thousands of VIPs: one that comes or goes costs no look at the others.
+
+    def _hold(self, vip: Vip) -> None:
+        address = plan.address_of(vip)
+        others = [other for other in self._vips.get(address, ()) if other != vip]
+        self._vips[address] = [*others, vip]
+        self._learn_mac(address)
+
+    def _give_back(self, vip: Vip) -> None:
+        address = plan.address_of(vip)
+        self._vips[address] = [other for other in self._vips.get(address, ()) if other != vip]
+        if not self._vips[address]:
+            del self._vips[address]
+        self._learn_mac(address)
+        wanted = plan.contents(self._by_address.at(address), self._vips_at(address), ())
+        for spec, key in (
+            (abi.VIRTUAL_SERVICE_MAP, plan.vip_entry(vip)[0]),
+            (abi.ARP_TABLE, plan.arp_of_vip(vip)[0]),
+        ):
+            if key in wanted[spec]:
+                self._set(spec, key, wanted[spec][key])
+            else:
+                self._delete(spec, key)
+
+    def _vips_at(self, address: plan.Address) -> list[Vip]:
+        return [*self._by_address.at(address).vips, *self._vips.get(address, ())]
+
+    def _all_vips(self) -> list[Vip]:
+        return [*self._desired.vips, *chain.from_iterable(self._vips.values())]
+
+    def _learn_mac(self, address: plan.Address) -> None:
+        subnet_id, ip = address
+        if vips := self._vips_at(address):
+            self._macs[address] = vips[-1].mac
+        else:
+            self._macs.pop(address, None)
+        for path in self._paths_by_subnet.get(subnet_id, ()):
+            path.ether.pop(ip, None)
 
     def _learn_macs(self) -> None:
         self._gateway_macs = {s.tenant.subnet_id: s.gateway_mac for s in self._desired.subnets}
-        self._macs = {(vip.tenant.subnet_id, vip.ip.packed): vip.mac for vip in self._all_vips()}
+        self._macs = {plan.address_of(vip): vip.mac for vip in self._all_vips()}
         for path in self._dispatcher.paths.values():
             path.ether.clear()
 
@@ -230,6 +267,9 @@ class PacketPlane:
         old = {path.nic: path for path in self._dispatcher.paths.values()}
         new = {nic.ifindex: old.get(nic) or ReturnPath(nic) for nic in nics}
         self._path_by_address = {(p.nic.tenant.vpc_id, p.nic.ip): p for p in new.values()}
+        self._paths_by_subnet = {}
+        for path in new.values():
+            self._paths_by_subnet.setdefault(path.nic.tenant.subnet_id, []).append(path)
         self._dispatcher.paths = new
         gone = [path for path in old.values() if new.get(path.ifindex) is not path]
         if self._loop is not None:
@@ -261,7 +301,9 @@ class PacketPlane:
         try:
             self._maps[spec].set(key, value)
         except OSError as err:
-            raise PlaneError(f"write {spec.name}: {err.strerror} (E2BIG: the map is full)") from err
+            opened = self._maps[spec]
+            cause = f"all {opened.max_entries} entries are taken" if err.errno in _FULL else err.strerror
+            raise PlaneError(f"write {spec.name}: {cause}") from err
 
     def _delete(self, spec: abi.MapSpec, key: bytes) -> None:
         try:

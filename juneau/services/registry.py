@@ -21,7 +21,7 @@ from juneau.model.ids import Protocol as IpProtocol
 from juneau.services.datagrams import DatagramBinding, PacketHandler
 from juneau.services.limits import TcpLimits, UdpLimits
 from juneau.services.log import Reporter
-from juneau.services.metrics import Metrics
+from juneau.services.metrics import Labels, Metrics
 from juneau.services.streams import StreamBinding, StreamHandler
 
 log = logging.getLogger(__name__)
@@ -161,6 +161,8 @@ class Registry:
         self._maps, self._stacks = maps, stacks
         self._bindings: dict[Key, Binding] = {}
         self._vips: dict[tuple[int, IPv4Address], _HeldVip] = {}
+        self._users: Counter[Labels] = Counter()
+        """How many bindings count under these labels."""
 
     def bindings(self) -> tuple[Binding, ...]:
         """What is bound or being bound."""
@@ -274,6 +276,7 @@ class Registry:
                 f"bind {_what(binding)}: {holder.name} answers there (unregister it, or choose another port)"
             )
         self._bindings[key] = binding
+        self._users[_labels(binding)] += 1
         try:
             stack = self._stacks(spec.tenant.vpc_id)
             self._hold_vip(binding, stack)
@@ -332,6 +335,7 @@ class Registry:
         """Bookkeeping, map entry, listener, VIP, in that order; one failing step does not stop the next."""
         if self._bindings.get(_key(binding.spec)) is binding:
             del self._bindings[_key(binding.spec)]
+            self._users[_labels(binding)] -= 1
         try:
             binding._undo.close()
         except Exception:
@@ -339,9 +343,10 @@ class Registry:
             log.exception("unbind %s: something may be left behind", _what(binding))
 
     def _retire(self, binding: Binding) -> None:
-        tenant = binding.spec.tenant
-        if not any(b.spec.tenant == tenant and b.name == binding.name for b in self._bindings.values()):
-            self.metrics.retire(tenant, binding.name)
+        labels = _labels(binding)
+        if self._users[labels] <= 0:
+            del self._users[labels]
+            self.metrics.retire(*labels)
 
     def _events(self, binding: Binding) -> Counter[str]:
         return self.metrics.of(binding.spec.tenant, binding.name)
@@ -367,6 +372,10 @@ def _check(spec: ServiceSpec, proto: IpProtocol, handle: object) -> None:
 
 def _key(spec: ServiceSpec) -> Key:
     return Key(spec.tenant.subnet_id, spec.addr.ip, spec.addr.port, spec.addr.proto)
+
+
+def _labels(binding: Binding) -> Labels:
+    return Labels(binding.spec.tenant, binding.name)
 
 
 def _local(spec: ServiceSpec) -> tuple[str, int]:
