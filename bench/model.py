@@ -248,5 +248,6 @@ def _status_kib(pid: int, field: str) -> int:
 
 
 def _cpu_s(pid: int) -> float:
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all its threads; the scheduler counts nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9

@@ -40,11 +40,14 @@ class Row:
 
 def rows(found: Found, targets: Sequence[Target]) -> list[Row]:
     """Every metric of juneau against every other peer, and every target, in the order measured."""
-    return [
-        row
-        for metric in found.metrics.values()
-        for row in (*_against_peers(found, metric, targets), *_other_targets(found, metric, targets))
-    ]
+    return [row for metric in found.metrics.values() for row in _rows_of(found, metric, targets)]
+
+
+def _rows_of(found: Found, metric: Metric, targets: Sequence[Target]) -> list[Row]:
+    compared = [*_against_peers(found, metric, targets), *_other_targets(found, metric, targets)]
+    if compared or JUNEAU not in found.samples[metric.name]:
+        return compared
+    return [_row(metric, JUNEAU, found.samples[metric.name][JUNEAU], "", [], None)]
 
 
 def _against_peers(found: Found, metric: Metric, targets: Sequence[Target]) -> Iterator[Row]:
@@ -135,7 +138,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.workload,
         figure if own else f"{figure} ({row.of})",
-        row.against or "(a bound)",
+        row.against or ("(a bound)" if row.target else ""),
         f"{number(row.against_median)} {row.unit}" if row.against else "",
         number(row.ratio) if row.against else "",
         "..".join(number(end) for end in row.spread) if row.spread else "",

@@ -1,4 +1,4 @@
-"""Rounds: every workload on every peer that does it, in turn, so that a busy minute of the machine hits all."""
+"""Rounds: every workload on every peer that does it, in turn: a busy minute of the machine hits all."""
 
 from __future__ import annotations
 

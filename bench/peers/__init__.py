@@ -7,9 +7,12 @@ from typing import Final
 from bench.model import ASYNCIO, JUNEAU, UVLOOP, PeerFactory
 from bench.peers import kernel
 from bench.peers.juneau import juneau
+from bench.peers.subnets import many_subnets
+from bench.targets import MANY_SUBNETS
 
 PEERS: Final[dict[str, PeerFactory]] = {
     JUNEAU: juneau,
+    MANY_SUBNETS: many_subnets,
     UVLOOP: kernel.uvloop,
     ASYNCIO: kernel.asyncio,
 }

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from bench.model import Workload
-from bench.workloads import tcp
+from bench.workloads import idle, sharing, subnets, tcp, udp
 
-WORKLOADS: Final[tuple[Workload, ...]] = (*tcp.WORKLOADS,)
+WORKLOADS: Final[tuple[Workload, ...]] = (
+    *idle.WORKLOADS,  # first: memory that was used and freed before would hide what a connection takes
+    *tcp.WORKLOADS,
+    *udp.WORKLOADS,
+    *sharing.WORKLOADS,
+    *subnets.WORKLOADS,
+)

@@ -9,7 +9,7 @@ from bench.model import ASYNCIO, JUNEAU, UVLOOP, Peer, Workload
 
 KERNEL: Final = (JUNEAU, UVLOOP, ASYNCIO)
 PYTCP: Final = "pmd-pytcp"
-_GRACE_S: Final = 20.0
+GRACE_S: Final = 20.0
 
 Reading = Callable[[dict[str, Any]], float]
 
@@ -19,7 +19,7 @@ def load(service: str, reading: str, command: str, *options: str) -> Callable[[P
 
     def measure(peer: Peer, seconds: float) -> float:
         arguments = (command, *peer.at(service), f"{seconds:g}", *options)
-        return float(peer.load(*arguments, timeout=seconds + _GRACE_S)[reading])
+        return float(peer.load(*arguments, timeout=seconds + GRACE_S)[reading])
 
     return measure
 
