@@ -39,22 +39,35 @@ class Output:
         payload: Buffer = b"",
         *,
         tos: int = 0,
-        csum_start: int = 0,
-        csum_offset: int = 0,
     ) -> None:
         """Queue one datagram, in fragments if it is above the MTU; over the limit it is dropped.
 
-        `header` is L4's. `csum_start`, `csum_offset` as in TxPacket, and only if the datagram fits.
+        `header` is L4's, its checksum complete.
         """
-        self._ident = ident = (self._ident + 1) & 0xFFFF  # non-atomic datagrams differ (RFC 6864 4.2)
+        ident = self.next_ident()
         size = len(header) + len(payload)
         if size <= self._link.mtu - ipv4.HEADER_BYTES:
             head = ipv4.build_header(src, dst, proto, size, ident=ident, tos=tos) + header
-            packet = TxPacket(path, head, (payload,) if payload else (), 0, csum_start, csum_offset)
-            self._enqueue([packet])
+            packet = TxPacket(path, head, (payload,) if payload else ())
+            self.push(packet, ipv4.HEADER_BYTES + size)
         else:
-            assert not csum_start
             self._enqueue(self._fragments(path, src, dst, proto, ident, tos, header, payload))
+
+    def next_ident(self) -> int:
+        """Non-atomic datagrams differ (RFC 6864 4.2)."""
+        self._ident = ident = (self._ident + 1) & 0xFFFF
+        return ident
+
+    def push(self, packet: TxPacket, size: int) -> None:
+        """Queue one finished packet of `size` bytes; over the limit it is dropped."""
+        if (
+            len(self._queue) >= self._limits.output_packets
+            or self.queued_bytes + size > self._limits.output_bytes
+        ):
+            self._drop([packet])
+            return
+        self._queue.append(packet)
+        self.queued_bytes += size
 
     def _fragments(
         self,
@@ -88,16 +101,24 @@ class Output:
             len(self._queue) + len(packets) > self._limits.output_packets
             or self.queued_bytes + size > self._limits.output_bytes
         ):
-            self._counters.add("ip.output_full")  # not drop: that would blame the packet being received
-            if self.tap is not None:
-                for packet in packets:
-                    self.tap("out", complete_pieces(packet), packet.path, self.now, "ip.output_full")
+            self._drop(packets)
             return
         self._queue.extend(packets)
         self.queued_bytes += size
 
+    def _drop(self, packets: list[TxPacket]) -> None:
+        self._counters.add("ip.output_full")  # not drop: that would blame the packet being received
+        if self.tap is not None:
+            for packet in packets:
+                self.tap("out", complete_pieces(packet), packet.path, self.now, "ip.output_full")
+
     def take(self, count: int) -> list[TxPacket]:
-        packets = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
+        if len(self._queue) <= count:
+            packets = list(self._queue)
+            self._queue.clear()
+            self.queued_bytes = 0
+            return packets
+        packets = [self._queue.popleft() for _ in range(count)]
         self.queued_bytes -= sum(map(packet_bytes, packets))
         return packets
 

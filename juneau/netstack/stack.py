@@ -91,13 +91,13 @@ class Stack:
         self.counters.add("ip.received")
         if len(packet) >= HEADER_BYTES:
             fields = _unpack_header(packet)
-            version_ihl, _, total_length, _, flags_offset, _, proto, _, src, dst = fields
+            version_ihl, _, total_length, _, flags_offset, ttl, proto, _, src, dst = fields
             if (
                 version_ihl == 0x45
                 and dst in self.addresses
                 and not flags_offset & FRAGMENT_MASK
                 and HEADER_BYTES <= total_length <= len(packet)
-                and not int.from_bytes(packet[:HEADER_BYTES], "big") % 0xFFFF
+                and not (sum(fields) + 255 * (version_ihl + ttl)) % 0xFFFF  # both are high bytes
                 and not is_martian(src)
                 and src not in self.addresses
             ):
@@ -106,8 +106,10 @@ class Stack:
                 payload = memoryview(packet)[HEADER_BYTES:total_length]
                 if proto == PROTO_TCP:
                     self.tcp.receive(_make_header(fields), payload, path, now, csum_ok=csum_ok)
-                else:
+                elif proto != PROTO_UDP:
                     self._deliver(_make_header(fields), payload, packet, path, now, csum_ok=csum_ok)
+                elif not self._udp.receive(src, dst, payload, path, now, csum_ok):
+                    self._refuse(icmp.CODE_PORT, _make_header(fields), packet, path, now)
                 return
         self._receive_slowly(packet, path, now, csum_ok)
 
@@ -152,13 +154,16 @@ class Stack:
         if header.proto == PROTO_TCP:
             self.tcp.receive(header, payload, path, now, csum_ok=csum_ok)
         elif header.proto == PROTO_UDP:
-            if not self._udp.receive(header, payload, path, now, csum_ok=csum_ok):
-                self._icmp.send_error(icmp.UNREACHABLE, icmp.CODE_PORT, header, packet, path, now)
+            if not self._udp.receive(header.src, header.dst, payload, path, now, csum_ok):
+                self._refuse(icmp.CODE_PORT, header, packet, path, now)
         elif header.proto == PROTO_ICMP:
             self._icmp.receive(header, payload, path, now)
         else:
             self.counters.drop("ip.unknown_protocol")
-            self._icmp.send_error(icmp.UNREACHABLE, icmp.CODE_PROTOCOL, header, packet, path, now)
+            self._refuse(icmp.CODE_PROTOCOL, header, packet, path, now)
+
+    def _refuse(self, code: int, header: ipv4.Ipv4Header, packet: Buffer, path: Path, now: Micros) -> None:
+        self._icmp.send_error(icmp.UNREACHABLE, code, header, packet, path, now)
 
     # Time
 

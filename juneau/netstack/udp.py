@@ -9,11 +9,22 @@ from juneau.netstack.counters import Counters
 from juneau.netstack.events import DatagramError, DatagramReady, Event
 from juneau.netstack.limits import Limits
 from juneau.netstack.output import Output
-from juneau.netstack.types import Buffer, Endpoint, Link, Malformed, Micros, Misuse, Path, Refused, Rng
+from juneau.netstack.types import (
+    Buffer,
+    Endpoint,
+    Link,
+    Malformed,
+    Micros,
+    Misuse,
+    Path,
+    Refused,
+    Rng,
+    TxPacket,
+)
 from juneau.netstack.wire import udp as wire
 from juneau.netstack.wire.checksum import ones_sum, ones_sum_of, pseudo_sum
 from juneau.netstack.wire.icmp import IcmpError
-from juneau.netstack.wire.ipv4 import HEADER_BYTES, PROTO_UDP, Ipv4Header
+from juneau.netstack.wire.ipv4 import HEADER_BYTES, PROTO_UDP
 
 UDP_OVERHEAD: Final = 256
 """Charged for each queued datagram above its payload, so that empty ones are not free."""
@@ -48,7 +59,11 @@ class UdpSocket:
 
     def receive(self) -> Datagram | None:
         """The oldest datagram. None: a DatagramReady will come before the next one."""
-        return self._layer.take(self) if self._queue else None
+        return self._layer.take(self, 1)[0] if self._queue else None
+
+    def receive_burst(self, limit: int) -> list[Datagram]:
+        """Up to `limit`, oldest first. Fewer: a DatagramReady will come before the next one."""
+        return self._layer.take(self, limit)
 
     def send(self, payload: Buffer, remote: Endpoint, path: Path, *, local_ip: int = 0) -> None:
         """Queue a datagram, in fragments if it is above the MTU; dropped if the output queue is full.
@@ -74,7 +89,8 @@ class UdpLayer:
         addresses: set[int],
         rng: Rng,
     ) -> None:
-        self._link = link
+        self._offload_room = link.mtu - HEADER_BYTES - wire.HEADER_BYTES if link.checksum_offload else -1
+        """Payloads up to this many bytes leave in one packet, their checksum completed by the link."""
         self._limits = limits
         self._counters = counters
         self._events = events
@@ -109,26 +125,27 @@ class UdpLayer:
                 return port
         raise Refused("udp.no_port", "udp bind: no ephemeral port is left")
 
-    def receive(self, ip: Ipv4Header, data: memoryview, path: Path, now: Micros, *, csum_ok: bool) -> bool:
+    def receive(self, src: int, dst: int, data: memoryview, path: Path, now: Micros, csum_ok: bool) -> bool:
         """Deliver a datagram; False if nobody listens, which is the caller's to answer."""
         try:
-            header, payload = wire.parse(data)
+            src_port, dst_port, length, checksum = wire.unpack(data)
         except Malformed as err:
             self._counters.malformed(err)
             return True
-        if header.checksum and not csum_ok:
-            total = pseudo_sum(ip.src, ip.dst, PROTO_UDP, header.length) + ones_sum(data[: header.length])
+        if checksum and not csum_ok:
+            total = pseudo_sum(src, dst, PROTO_UDP, length) + ones_sum(data[:length])
             if total % 0xFFFF:
                 self._counters.drop("udp.bad_checksum")
                 return True
-        socket = self._sockets.get(ip.dst << 16 | header.dst_port) or self._sockets.get(header.dst_port)
+        socket = self._sockets.get(dst << 16 | dst_port) or self._sockets.get(dst_port)
         if socket is None:
             self._counters.drop("udp.closed_port")
             return False
-        if header.length != len(data):
+        payload = data[wire.HEADER_BYTES : length]
+        if length != len(data):
             payload = memoryview(bytes(payload))  # a queued view would pin, uncharged, what was cut off
-        remote, local = Endpoint(ip.src, header.src_port), Endpoint(ip.dst, header.dst_port)
-        self._queue(socket, Datagram(payload, remote, local, path, now))
+        local = socket.local if socket.local.ip else Endpoint(dst, dst_port)
+        self._queue(socket, Datagram(payload, Endpoint(src, src_port), local, path, now))
         return True
 
     def _queue(self, socket: UdpSocket, datagram: Datagram) -> None:
@@ -148,32 +165,40 @@ class UdpLayer:
         socket.drops += 1
         self._counters.drop(reason)
 
-    def take(self, socket: UdpSocket) -> Datagram:
-        datagram = socket._queue.popleft()
-        charge = len(datagram.payload) + UDP_OVERHEAD
+    def take(self, socket: UdpSocket, limit: int) -> list[Datagram]:
+        queue = socket._queue
+        if len(queue) <= limit:
+            taken, charge = list(queue), socket.queued_bytes
+            queue.clear()
+        else:
+            taken = [queue.popleft() for _ in range(limit)]
+            charge = sum(len(datagram.payload) + UDP_OVERHEAD for datagram in taken)
         socket.queued_bytes -= charge
         self.queued_bytes -= charge
-        return datagram
+        return taken
 
     def send(self, socket: UdpSocket, payload: Buffer, remote: Endpoint, path: Path, local_ip: int) -> None:
         src = socket.local.ip or local_ip
         self._check_send(socket, len(payload), remote, src)
         if not isinstance(payload, bytes):
             payload = bytes(payload)  # a view may change before it is sent
-        src_port, size = socket.local.port, wire.HEADER_BYTES + len(payload)
-        partial = pseudo_sum(src, remote.ip, PROTO_UDP, size)
         self._counters.add("udp.sent")
-        if self._link.checksum_offload and size <= self._link.mtu - HEADER_BYTES:
-            header = wire.build_header(src_port, remote.port, len(payload), partial)
-            offset = wire.CHECKSUM_OFFSET
-            self._output.send(
-                path, src, remote.ip, PROTO_UDP, header, payload, csum_start=HEADER_BYTES, csum_offset=offset
-            )
+        if len(payload) > self._offload_room:
+            self._send_summed(socket.local.port, payload, remote, path, src)
             return
-        bare = wire.build_header(src_port, remote.port, len(payload), partial)
-        header = wire.build_header(
-            src_port, remote.port, len(payload), 0xFFFF - ones_sum_of((bare, payload)) or 0xFFFF
+        output = self._output
+        header = wire.build_offloaded(
+            src, remote.ip, socket.local.port, remote.port, len(payload), output.next_ident()
         )
+        packet = TxPacket(path, header, (payload,) if payload else (), 0, HEADER_BYTES, wire.CHECKSUM_OFFSET)
+        output.push(packet, len(header) + len(payload))
+
+    def _send_summed(self, src_port: int, payload: bytes, remote: Endpoint, path: Path, src: int) -> None:
+        """The checksum is ours to complete: the link does not, or there will be fragments."""
+        partial = pseudo_sum(src, remote.ip, PROTO_UDP, wire.HEADER_BYTES + len(payload))
+        bare = wire.build_header(src_port, remote.port, len(payload), partial)
+        checksum = 0xFFFF - ones_sum_of((bare, payload)) or 0xFFFF
+        header = wire.build_header(src_port, remote.port, len(payload), checksum)
         self._output.send(path, src, remote.ip, PROTO_UDP, header, payload)
 
     def _check_send(self, socket: UdpSocket, size: int, remote: Endpoint, src: int) -> None:

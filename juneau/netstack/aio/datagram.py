@@ -136,23 +136,27 @@ class UdpTransport(asyncio.DatagramTransport):
         self._read()
 
     def _read(self) -> None:
-        receive = self._socket.receive
-        for _ in range(READ_BURST):
+        burst = self._socket.receive_burst(READ_BURST)
+        for payload, remote, local, path, _at in burst:
             if self._closing:
                 return
-            datagram = receive()
-            if datagram is None:
-                return
-            payload, remote, local, path, _at = datagram
             peer = self._peers.get(remote)
             if peer is not None and peer.path == path and peer.local_ip == local.ip:
                 self._peers.move_to_end(remote)
             else:
                 peer = self._learn(remote, local.ip, path)
             if self._connected is None or self._connected.remote == remote:
-                self._deliver(payload if type(payload) is bytes else bytes(payload), peer.addr)
-        self._read_scheduled = True
-        self._driver.loop.call_soon(self._read_again)
+                protocol = self._protocol
+                assert protocol is not None
+                try:
+                    protocol.datagram_received(bytes(payload), peer.addr)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as exc:  # noqa: BLE001 (whatever the application raises)
+                    self._complain(exc)
+        if len(burst) == READ_BURST:
+            self._read_scheduled = True
+            self._driver.loop.call_soon(self._read_again)
 
     def _learn(self, remote: Endpoint, local_ip: int, path: Path) -> _Peer:
         peer = self._peers[remote] = _Peer(remote, local_ip, path)
@@ -163,17 +167,10 @@ class UdpTransport(asyncio.DatagramTransport):
             del self._by_addr[oldest.addr]
         return peer
 
-    def _deliver(self, payload: bytes, addr: Address) -> None:
-        protocol = self._protocol
-        assert protocol is not None
-        try:
-            protocol.datagram_received(payload, addr)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as exc:  # noqa: BLE001 (whatever the application raises)
-            # a kernel transport lets this one reach the loop's handler and stays open
-            context = {"message": "protocol.datagram_received() failed", "exception": exc}
-            self._driver.loop.call_exception_handler({**context, "transport": self, "protocol": protocol})
+    def _complain(self, exc: BaseException) -> None:
+        """A kernel transport lets this one reach the loop's handler and stays open."""
+        context = {"message": "protocol.datagram_received() failed", "exception": exc}
+        self._driver.loop.call_exception_handler({**context, "transport": self, "protocol": self._protocol})
 
     def on_error(self, remote: Endpoint, kind: IcmpErrorKind) -> None:
         """As Linux without IP_RECVERR: hard errors only, and only for the peer of a connected socket."""
@@ -187,7 +184,7 @@ class UdpTransport(asyncio.DatagramTransport):
         """Errors of this datagram go to `error_received`: EHOSTUNREACH for an address that nobody was
         heard from (without a route), EMSGSIZE, EADDRNOTAVAIL. An empty datagram is sent.
         """
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if type(data) is not bytes and not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if self._conn_lost:
             if self._conn_lost >= LOST_WRITES:
@@ -196,8 +193,9 @@ class UdpTransport(asyncio.DatagramTransport):
             return
         try:
             peer = self._by_addr.get(addr) or self._find(addr)
-            payload = data if type(data) is bytes else bytes(data)
-            self._socket.send(payload, peer.remote, peer.path, local_ip=peer.local_ip)
+            self._socket.send(
+                data if type(data) is bytes else bytes(data), peer.remote, peer.path, local_ip=peer.local_ip
+            )
         except (OSError, Refused, Misuse) as exc:
             self._report(exc)
             return
