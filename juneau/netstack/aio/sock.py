@@ -82,7 +82,7 @@ class StackSocket:
             argument, unit = _KEEPALIVE[option]
             if number <= 0:
                 raise os_error(errno.EINVAL, f"setsockopt {argument} {number}")
-            conn.set_keepalive(conn.keepalive, driver.clock(), **{argument: number * unit})
+            conn.set_keepalive(conn.keeping.on, driver.clock(), **{argument: number * unit})
         else:
             raise os_error(errno.ENOPROTOOPT, f"setsockopt level {level} option {name}")
         driver.wake()
@@ -96,10 +96,10 @@ class StackSocket:
         if conn is not None and option == _NODELAY:
             return int(conn.nodelay)
         if conn is not None and option == _SO_KEEPALIVE:
-            return int(conn.keepalive)
+            return int(conn.keeping.on)
         if conn is not None and option in _KEEPALIVE:
             argument, unit = _KEEPALIVE[option]
-            return int(getattr(conn, f"keepalive_{argument}")) // unit
+            return int(getattr(conn.keeping, argument)) // unit
         raise os_error(errno.ENOPROTOOPT, f"getsockopt level {level} option {name}")
 
     def gettimeout(self) -> float:

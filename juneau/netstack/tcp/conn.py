@@ -8,12 +8,13 @@ says it in `transmit`.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from juneau.netstack.events import Closed, Connected, Readable, Writable
 from juneau.netstack.tcp import output, steps
 from juneau.netstack.tcp.emitter import Emitter
 from juneau.netstack.tcp.info import TcpInfo, gather
+from juneau.netstack.tcp.options import TcpOptions
 from juneau.netstack.tcp.rcv import Receiver
 from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Sender, Timer
@@ -38,6 +39,24 @@ _RST_UNSENT: Final = frozenset({State.CLOSED, State.LISTEN, State.SYN_SENT, Stat
 too, a RST tells the peer not to wait for what it will not get."""
 
 
+_NO_CHALLENGES: Final = (0, 0)
+
+
+class Keepalive(NamedTuple):
+    """SO_KEEPALIVE and what goes with it."""
+
+    on: bool
+    idle: Micros
+    interval: Micros
+    probes: int
+
+    @classmethod
+    def of(cls, options: TcpOptions) -> Keepalive:
+        return cls(
+            options.keepalive, options.keepalive_idle, options.keepalive_interval, options.keepalive_probes
+        )
+
+
 class Misc(Enum):
     """What `misc_at` is for."""
 
@@ -48,11 +67,10 @@ class Misc(Enum):
 
 class TcpConnection:
     __slots__ = (
-        "__weakref__", "_challenges", "_challenges_until", "_charged", "_keep_probes", "_misc", "_misc_at",
+        "__weakref__", "_challenges", "_charged", "_keep_probes", "_misc", "_misc_at",
         "_readable_told", "born", "bytes_acked", "bytes_received", "data_at", "detached", "ece_now", "ecn_ok",
-        "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keepalive", "keepalive_idle",
-        "keepalive_interval", "keepalive_probes", "layer", "local", "max_payload", "path", "peer_mss",
-        "queued", "rcv", "remote", "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now",
+        "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keeping", "layer",
+        "max_payload", "path", "peer_mss", "queued", "rcv", "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now",
         "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout", "want_writable",
     )  # fmt: skip
 
@@ -69,8 +87,6 @@ class TcpConnection:
         options = layer.options
         self.layer = layer
         self.flow = flow
-        self.local = Endpoint(flow[0], flow[1])
-        self.remote = Endpoint(flow[2], flow[3])
         self.path = path
         self.user: object = None
         self.state = state
@@ -95,10 +111,7 @@ class TcpConnection:
         self.peer_mss = hs.peer_mss
         self.syn_now = False
         self.syn_sent_at = NEVER
-        self.keepalive = options.keepalive
-        self.keepalive_idle = options.keepalive_idle
-        self.keepalive_interval = options.keepalive_interval
-        self.keepalive_probes = options.keepalive_probes
+        self.keeping = layer.keeping
         self.user_timeout = options.user_timeout
         self.soft_error: CloseReason | None = None
         """What ICMP said; the reason of a later timeout (RFC 1122 4.2.3.9)."""
@@ -112,8 +125,16 @@ class TcpConnection:
         self._keep_probes = 0
         self._readable_told = False
         self._charged = 0
-        self._challenges = 0
-        self._challenges_until: Micros = 0
+        self._challenges = _NO_CHALLENGES
+        """How many challenge ACKs were asked for, until when that counts."""
+
+    @property
+    def local(self) -> Endpoint:
+        return Endpoint(self.flow[0], self.flow[1])
+
+    @property
+    def remote(self) -> Endpoint:
+        return Endpoint(self.flow[2], self.flow[3])
 
     # --- for the application ---
 
@@ -199,10 +220,8 @@ class TcpConnection:
         self, on: bool, now: Micros, *, idle: Micros = 0, interval: Micros = 0, probes: int = 0
     ) -> None:
         """SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT; 0 keeps what is set."""
-        self.keepalive = on
-        self.keepalive_idle = idle or self.keepalive_idle
-        self.keepalive_interval = interval or self.keepalive_interval
-        self.keepalive_probes = probes or self.keepalive_probes
+        old = self.keeping
+        self.keeping = Keepalive(on, idle or old.idle, interval or old.interval, probes or old.probes)
         if self.state >= SYNCHRONIZED:
             self._start_keepalive(now)
 
@@ -333,11 +352,11 @@ class TcpConnection:
     def may_challenge(self, now: Micros) -> bool:
         """RFC 5961 section 7, per connection, so that one peer's noise cannot silence another's."""
         options = self.layer.options
-        if now >= self._challenges_until:
-            self._challenges_until = now + options.challenge_ack_window
-            self._challenges = 0
-        self._challenges += 1
-        if self._challenges <= options.challenge_acks:
+        count, until = self._challenges
+        if now >= until:
+            count, until = 0, now + options.challenge_ack_window
+        self._challenges = count + 1, until
+        if count < options.challenge_acks:
             return True
         self.layer.counters.add("tcp.challenge_ack_limited")
         return False
@@ -362,7 +381,7 @@ class TcpConnection:
             self.move(Cause.CLOSE)
 
     def _payload_mss(self) -> int:
-        mss = min(self.peer_mss, self.layer.path_mtu(self.remote.ip) - 40, self.layer.options.mss or 65_535)
+        mss = min(self.peer_mss, self.layer.path_mtu(self.flow[2]) - 40, self.layer.options.mss or 65_535)
         return max(mss, self.layer.options.min_mss) - (12 if self.ts_on else 0)
 
     def on_path_mtu(self) -> None:
@@ -511,8 +530,8 @@ class TcpConnection:
 
     def _start_keepalive(self, now: Micros) -> None:
         self._keep_probes = 0
-        if self.keepalive:
-            self._set_misc(Misc.KEEPALIVE, now + self.keepalive_idle)
+        if self.keeping.on:
+            self._set_misc(Misc.KEEPALIVE, now + self.keeping.idle)
         elif self._misc is Misc.KEEPALIVE:
             self._misc, self._misc_at = Misc.NONE, NEVER
 
@@ -526,16 +545,16 @@ class TcpConnection:
     def _on_keepalive(self, now: Micros) -> None:
         """RFC 9293 3.8.4. Unacknowledged data has its own timers: then keepalive only waits."""
         idle = now - self.heard_at
-        if idle < self.keepalive_idle:
+        if idle < self.keeping.idle:
             self._keep_probes = 0
-            self._set_misc(Misc.KEEPALIVE, self.heard_at + self.keepalive_idle)
+            self._set_misc(Misc.KEEPALIVE, self.heard_at + self.keeping.idle)
             return
         if not self.snd.flight and not self.snd.waiting():
-            if self._keep_probes >= self.keepalive_probes:
+            if self._keep_probes >= self.keeping.probes:
                 self._give_up(now)
                 return
             self._keep_probes += 1
             packets: list[TxPacket] = []
             output.send_ack(self, now, packets, seq=self.snd.una - 1)
             self.layer.reply(packets[0])
-        self._set_misc(Misc.KEEPALIVE, now + self.keepalive_interval)
+        self._set_misc(Misc.KEEPALIVE, now + self.keeping.interval)

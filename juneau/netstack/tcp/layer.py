@@ -10,7 +10,7 @@ from juneau.netstack.counters import Counters
 from juneau.netstack.events import Event
 from juneau.netstack.limits import Limits
 from juneau.netstack.tcp import cookies
-from juneau.netstack.tcp.conn import TcpConnection
+from juneau.netstack.tcp.conn import Keepalive, TcpConnection
 from juneau.netstack.tcp.cookies import SynCookies
 from juneau.netstack.tcp.emitter import Emitter
 from juneau.netstack.tcp.handshake import Handshake, negotiate
@@ -78,6 +78,7 @@ class TcpLayer:
         self.options = options
         self.counters = counters
         self.events = events
+        self.keeping = Keepalive.of(options)
         self.isn = IsnGenerator(secret)
         """Has `generate(flow, now) -> (iss, timestamp offset)`; a test may put its own here."""
         self.buffered = 0
@@ -419,7 +420,7 @@ class TcpLayer:
 
     def _lower_mtu(self, conn: TcpConnection, mtu: int) -> None:
         """RFC 1191; a router that names no MTU gets RFC 1191's next plateau."""
-        ip = conn.remote.ip
+        ip = conn.flow.remote_ip
         current = self.path_mtu(ip)
         if not mtu:
             mtu = next((p for p in (1492, 1006, 576) if p < current), self.options.min_pmtu)
@@ -432,7 +433,7 @@ class TcpLayer:
         if len(self._path_mtus) > _MAX_PATHS:
             self._path_mtus.popitem(last=False)
         for other in self.connections():
-            if other.remote.ip == ip:
+            if other.flow.remote_ip == ip:
                 other.on_path_mtu()
 
     # --- out ---
