@@ -213,12 +213,14 @@ def within(netns: str) -> list[str]:
     return ["nsenter", f"--net=/run/netns/{netns}"]
 
 
+MANY_PORTS: Final = (
+    "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range; echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"
+)
+"""For a client's shell: seconds of connect and close would use the ports up, each a minute in TIME-WAIT."""
+
+
 def many_ports(netns: str) -> None:
-    """Seconds of connect and close would use the ports up, each a minute in TIME-WAIT."""
-    settings = (
-        "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range; echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"
-    )
-    run(*within(netns), "sh", "-c", settings)
+    run(*within(netns), "sh", "-c", MANY_PORTS)
 
 
 def ip(*words: str) -> None:

@@ -70,7 +70,7 @@ def _points(axes: Any, by_peer: dict[str, list[float | None]]) -> None:
         )
     axes.set_xticks(range(len(by_peer)), [peer.replace(", ", "\n") for peer in by_peer], fontsize=6)
     axes.set_xlim(-0.6, len(by_peer) - 0.4)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max([sample for by in by_peer.values() for sample in by if sample], default=1))
     axes.tick_params(axis="y", labelsize=7)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from juneau.cli import capture, doctor, inspect, lab, packetdrill, serve
+from juneau.cli import bench, capture, doctor, inspect, lab, packetdrill, serve
 
 app = typer.Typer(
     name="juneau",
@@ -22,6 +22,7 @@ inspect.register(app)
 capture.register(app)
 doctor.register(app)
 packetdrill.register(app)
+bench.register(app)
 
 
 def _version(wanted: bool) -> None:

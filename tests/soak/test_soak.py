@@ -16,6 +16,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/lab"))
 from labcli import TWO_VPCS, LabCli, pod  # noqa: E402
 
+sys.path.insert(0, str(ROOT))
+from bench.load import program  # noqa: E402
+from bench.model import MANY_PORTS  # noqa: E402
+
 pytestmark = [pytest.mark.soak, pytest.mark.root]
 
 SECONDS = int(os.environ.get("JUNEAU_SOAK_S", "300"))
@@ -29,7 +33,10 @@ MAY_DROP = {"bpf.ipv6", "bpf.broadcast"}
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[LabCli]:
     lab = LabCli(tmp_path)
-    lab.up(TWO_VPCS + PODS, "--service", f"{ROOT}/bench/handler.py:Bench")
+    lab.env["PYTHONPATH"] = str(ROOT)
+    lab.up(TWO_VPCS + PODS, "--service", "bench.service:Bench")
+    for name in ("blue", "green"):
+        lab.in_pod(name, "sh", "-c", MANY_PORTS)
     yield lab
     lab.run("lab", "down")
 
@@ -38,8 +45,7 @@ def load(lab: LabCli, name: str, workload: str, until: float) -> int:
     """Rounds of one of the bench's workloads; every one must succeed."""
     rounds = 0
     while time.monotonic() < until:
-        client = [sys.executable, str(ROOT / "bench/client.py"), "10.80.0.3", "9000", workload, "3"]
-        done = lab.in_pod(name, *client)
+        done = lab.in_pod(name, str(program()), workload, "10.80.0.3", "9000", "3")
         assert done.returncode == 0, f"{name} {workload}: {done.stderr}"
         rounds += 1
     return rounds
@@ -63,8 +69,8 @@ def resident(pid: int) -> int:
 def run_all(lab: LabCli, seconds: float) -> None:
     until = time.monotonic() + seconds
     with ThreadPoolExecutor() as pool:
-        jobs = [pool.submit(load, lab, "blue", w, until) for w in ("connects", "up")]
-        jobs += [pool.submit(load, lab, "green", w, until) for w in ("connects", "down")]
+        jobs = [pool.submit(load, lab, "blue", w, until) for w in ("crr", "up")]
+        jobs += [pool.submit(load, lab, "green", w, until) for w in ("crr", "down")]
         jobs += [pool.submit(resolve, lab, name, until) for name in ("blue", "green")]
         for job in jobs:
             assert job.result() > 0
@@ -85,5 +91,5 @@ def test_nothing_is_lost_left_or_grows(lab: LabCli):
 
 
 def test_the_client_of_the_bench_is_there():
-    done = subprocess.run([sys.executable, str(ROOT / "bench/client.py")], capture_output=True, check=False)
-    assert b"not enough values" in done.stderr
+    done = subprocess.run([program()], capture_output=True, check=False)
+    assert b"load COMMAND ADDRESS PORT SECONDS" in done.stderr
