@@ -29,8 +29,8 @@ BPF_TABLE_PINNED("hash", struct arp_key, struct arp_value, arp_table, 131072, PI
 BPF_TABLE_PINNED("hash", struct fdb_key, struct fdb_value, fdb_map, 131072, PIN_PATH "/fdb_map", BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("lpm_trie", struct route_key, struct route_value, route_map, 32768, PIN_PATH "/route_map",
 		 BPF_F_NO_PREALLOC);
-BPF_TABLE_PINNED("hash", struct virtual_service_key, struct virtual_service_value, virtual_service_map, 16384,
-		 PIN_PATH "/virtual_service_map");
+BPF_TABLE_PINNED("hash", struct virtual_service_key, struct virtual_service_value, virtual_service_map, 131072,
+		 PIN_PATH "/virtual_service_map", BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("lru_hash", struct flow_key, struct flow_value, virtual_service_flow_map, FLOW_ENTRIES,
 		 PIN_PATH "/virtual_service_flow_map");
 

@@ -129,18 +129,19 @@ class PacketPlane:
     def add_vip(self, vip: Vip) -> None:
         """Answer ARP for `vip`, hand its packets to the stack. Idempotent; the caller counts references."""
         with self._lock:
-            self._hold(vip)
+            self._put_vips(vip, [*self._vips_beside(vip), vip])
             try:
-                self._set(abi.ARP_TABLE, *plan.arp_of_vip(vip))
-                self._set(abi.VIRTUAL_SERVICE_MAP, *plan.vip_entry(vip))
+                self._program_address(vip)
             except PlaneError:
-                self._give_back(vip)
+                self._put_vips(vip, self._vips_beside(vip))
+                self._program_address(vip)
                 raise
 
     def remove_vip(self, vip: Vip) -> None:
         """Idempotent. Whatever else has the address (the gateway, the desired state) gets it back."""
         with self._lock:
-            self._give_back(vip)
+            self._put_vips(vip, self._vips_beside(vip))
+            self._program_address(vip)
 
     # Packets
 
@@ -212,20 +213,22 @@ class PacketPlane:
         tap.steer(self._program.steering_fd)
         self._set(abi.CONFIG_MAP, abi.u32(0), abi.PlaneConfig(tap.ifindex).pack())
 
-    # A node has thousands of VIPs: one that comes or goes costs no look at the others.
+    # A node has thousands of VIPs: one that comes or goes costs no look at those of other addresses.
 
-    def _hold(self, vip: Vip) -> None:
+    def _vips_beside(self, vip: Vip) -> list[Vip]:
+        return [other for other in self._vips.get(plan.address_of(vip), ()) if other != vip]
+
+    def _put_vips(self, vip: Vip, vips: list[Vip]) -> None:
+        """`vips` are all that were added at the address of `vip`."""
         address = plan.address_of(vip)
-        others = [other for other in self._vips.get(address, ()) if other != vip]
-        self._vips[address] = [*others, vip]
+        if vips:
+            self._vips[address] = vips
+        else:
+            self._vips.pop(address, None)
         self._learn_mac(address)
 
-    def _give_back(self, vip: Vip) -> None:
+    def _program_address(self, vip: Vip) -> None:
         address = plan.address_of(vip)
-        self._vips[address] = [other for other in self._vips.get(address, ()) if other != vip]
-        if not self._vips[address]:
-            del self._vips[address]
-        self._learn_mac(address)
         wanted = plan.contents(self._by_address.at(address), self._vips_at(address), ())
         for spec, key in (
             (abi.VIRTUAL_SERVICE_MAP, plan.vip_entry(vip)[0]),

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from juneau.model.cluster import ClusterView, Subnet
@@ -53,9 +54,9 @@ class ServiceError(ValueError):
 
 def reconcile(desired: Mapping[Name, ServiceSpec], running: Mapping[Name, ServiceSpec]) -> Plan:
     """Steps that turn `running` into `desired`, stops first; empty when they agree. Pure."""
-    stale = [name for name in sorted(running) if running[name] != desired.get(name)]
-    missing = [name for name in sorted(desired) if running.get(name) != desired[name]]
-    return [*(Stop(name) for name in stale), *(Start(name, desired[name]) for name in missing)]
+    stale = [name for name, spec in running.items() if spec != desired.get(name)]
+    missing = [name for name, spec in desired.items() if spec != running.get(name)]
+    return [*map(Stop, sorted(stale)), *(Start(name, desired[name]) for name in sorted(missing))]
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,31 @@ def desired_bindings(services: Iterable[VirtualService], view: ClusterView) -> D
     specs: dict[Name, ServiceSpec] = {}
     refused: dict[Name, str] = {}
     for service in services:
+        ports = [(listener.proto, listener.port) for listener in service.listeners()]
         for subnet in view.subnets.values():
-            if subnet.vpc not in view.vpcs or not service.applies_to(subnet, view.vpcs[subnet.vpc]):
+            vpc = view.vpcs.get(subnet.vpc)
+            if vpc is None or not service.applies_to(subnet, vpc):
                 continue
-            for listener in service.listeners():
-                name = Name(service.name, subnet.name, listener.proto, listener.port)
-                outcome = _spec(service, subnet, listener, view)
-                if isinstance(outcome, str):
-                    refused[name] = outcome
-                else:
-                    specs[name] = outcome
+            names = [Name(service.name, subnet.name, proto, port) for proto, port in ports]
+            ip = _address(service, subnet, view)
+            if isinstance(ip, str):
+                refused.update(dict.fromkeys(names, ip))
+                continue
+            tenant, mac = view.tenant(subnet), service.mac(subnet, ip)
+            for name in names:
+                addr = VirtualAddr(ip, name.port, name.proto)
+                specs[name] = ServiceSpec(service.service_id, tenant, addr, mac)
     return Desired(specs, refused)
 
 
-def _spec(
-    service: VirtualService, subnet: Subnet, listener: Listener, view: ClusterView
-) -> ServiceSpec | str:
+def _address(service: VirtualService, subnet: Subnet, view: ClusterView) -> IPv4Address | str:
+    """Or why there is none."""
     ip = service.address(subnet)
     if ip is None:
         return f"subnet {subnet.name} ({subnet.cidr}) has no address for it"
     if pod := view.pods_by_vpc_ip.get((subnet.vpc, ip)):
         return f"{ip} is taken by pod {pod.namespace}/{pod.name}"
-    addr = VirtualAddr(ip, listener.port, listener.proto)
-    return ServiceSpec(service.service_id, view.tenant(subnet), addr, service.mac(subnet, ip))
+    return ip
 
 
 class ServiceHost:

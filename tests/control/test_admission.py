@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from manifest_text import endpoint, pod, service, subnet, vpc
 
 from juneau.control import admission, manifests
@@ -209,3 +212,40 @@ def test_subnet_has_room_for_eleven_pods_in_a_28():
 )
 def test_exclusion_rule(cidr: str, last: list[int]):
     assert admission.reserved(IPv4Network(cidr)) == {IPv4Address(f"10.0.0.{n}") for n in last}
+
+
+networks = st.builds(
+    lambda vpc, third, prefix: (vpc, IPv4Network((0x0A50_0000 | third << 8, prefix), strict=False)),
+    st.sampled_from(["blue", "green"]),
+    st.integers(0, 7),
+    st.integers(20, 26),
+)
+
+
+@given(st.lists(networks, max_size=12))
+def test_overlaps_are_those_of_every_pair_in_order(placed: list[tuple[str, IPv4Network]]):
+    found = manifests.parse("---\n".join(subnet(f"s{n}", v, str(c)) for n, (v, c) in enumerate(placed)))
+    expected = [
+        f"s{j} overlaps s{i}"
+        for (i, (vpc, one)), (j, (other_vpc, other)) in combinations(enumerate(placed), 2)
+        if vpc == other_vpc and one.overlaps(other)
+    ]
+    rule = admission._overlaps(admission.Given(found))
+    told = [problem.what.split()[1] + " overlaps " + problem.cause.split()[4] for problem in rule]
+    assert told == expected
+
+
+def test_a_thousand_subnets_of_a_vpc_are_judged_without_comparing_every_pair(monkeypatch: pytest.MonkeyPatch):
+    comparisons = 0
+    overlaps = IPv4Network.overlaps
+
+    def counted(one: IPv4Network, other: IPv4Network) -> bool:
+        nonlocal comparisons
+        comparisons += 1
+        return overlaps(one, other)
+
+    many = [subnet(f"s{n}", "blue", f"10.{n >> 8}.{n & 255}.0/24") for n in range(1000)]
+    found = manifests.parse("---\n".join([vpc("blue"), *many]))
+    monkeypatch.setattr(IPv4Network, "overlaps", counted)
+    assert admission.review(found) == []
+    assert comparisons < 10 * len(many)
