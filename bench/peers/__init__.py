@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bench.model import ASYNCIO, JUNEAU, UVLOOP, PeerFactory
-from bench.peers import kernel
+from bench.peers import dns, kernel, pytcp
 from bench.peers.juneau import juneau
 from bench.peers.subnets import many_subnets
 from bench.targets import MANY_SUBNETS
@@ -15,4 +15,6 @@ PEERS: Final[dict[str, PeerFactory]] = {
     MANY_SUBNETS: many_subnets,
     UVLOOP: kernel.uvloop,
     ASYNCIO: kernel.asyncio,
+    pytcp.NAME: pytcp.pytcp,
+    **dns.PEERS,
 }

@@ -12,9 +12,12 @@ class Extra:
     """Its name in `Peer.ports`."""
     port: int
     juneau: str
-    """FILE:NAME of a VirtualService at `.3`, the file relative to the checkout."""
+    """MODULE:NAME of a VirtualService at `.3`, or FILE:NAME, the file relative to the checkout."""
     kernel: str
     """MODULE:NAME of `async def NAME(host: str, port: int)`, which starts serving and returns."""
 
 
-EXTRAS: Final[tuple[Extra, ...]] = ()
+HTTP_PORT: Final = 9003
+EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("http", HTTP_PORT, "bench.peers.http:Http", "bench.peers.http:serve"),
+)

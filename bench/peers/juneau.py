@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from bench.handler import PORTS
 from bench.model import JUNEAU, ROOT, BenchError, Peer, Settings, many_ports, run, within
+from bench.peers import dns
 from bench.peers.extra import EXTRAS
 from juneau.app.settings import lab_settings
 from juneau.app.state import Record, find, find_pod
@@ -25,18 +27,30 @@ _UP_TIMEOUT_S: Final = 180.0
 @contextmanager
 def juneau(settings: Settings) -> Iterator[Peer]:
     services = ["bench.service:Bench", *(extra.juneau for extra in EXTRAS)]
-    with lab(settings, MANIFESTS, services) as record:
+    with _names() as names, lab(settings, MANIFESTS, services, also=[names]) as record:
         ports = {**PORTS, "dns": 53, **{extra.service: extra.port for extra in EXTRAS}}
         neighbour = pod(record, "neighbour", settings, JUNEAU, ports)
         yield pod(record, "client", settings, JUNEAU, ports, neighbour=neighbour)
 
 
 @contextmanager
-def lab(settings: Settings, manifests: Path, services: list[str]) -> Iterator[Record]:
+def _names() -> Iterator[Path]:
+    """Manifests of the Services whose names are asked for."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(dns.manifests("bench"))
+        file.flush()
+        yield Path(file.name)
+
+
+@contextmanager
+def lab(
+    settings: Settings, manifests: Path, services: list[str], *, also: Sequence[Path] = ()
+) -> Iterator[Record]:
     """A lab of its own name, detached, on the server's CPU."""
     name = f"bench-{secrets.token_hex(3)}"
     command = [str(Path(sys.executable).with_name("juneau")), "lab"]
-    up = [*settings.server(), *command, "up", "--detach", "--name", name, "-f", str(manifests)]
+    up = [*settings.server(), *command, "up", "--detach", "--name", name]
+    up += [word for path in (manifests, *also) for word in ("-f", str(path))]
     up += [word for service in services for word in ("--service", _absolute(service))]
     up += [] if settings.offload else ["--no-offload"]
     # services may import `bench`
