@@ -70,8 +70,8 @@ class TcpConnection:
         "__weakref__", "_challenges", "_charged", "_keep_probes", "_misc", "_misc_at",
         "_readable_told", "born", "bytes_acked", "bytes_received", "data_at", "detached", "ece_now", "ecn_ok",
         "emitter", "fast", "flow", "heap_at", "heard_at", "held", "hs", "keeping", "layer",
-        "max_payload", "path", "peer_mss", "queued", "rcv", "segs_in", "segs_out", "snd", "soft_error", "state", "syn_now",
-        "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout", "want_writable",
+        "max_payload", "path", "peer_mss", "queued", "rcv", "segs_in", "segs_out", "snd", "soft_error",
+        "state", "syn_now", "syn_sent_at", "ts_offset", "ts_on", "user", "user_timeout", "want_writable",
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +101,7 @@ class TcpConnection:
         self.heap_at = NEVER
         """The earliest entry of this connection in the layer's timer heap."""
         self.snd = Sender(hs.iss, options)
-        self.rcv = Receiver(hs.irs, hs.rcv_buf, hs.rcv_wscale, hs.our_mss, options)
+        self.rcv = Receiver(hs.irs, hs.rcv_wscale, layer.receive_rules)
         self.emitter = emitter or Emitter(*flow, layer.link, options.ttl)
         self.hs = hs
         self.ts_offset = hs.ts_offset

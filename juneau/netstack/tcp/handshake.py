@@ -10,20 +10,19 @@ class Handshake:
     """First what we offer; after `negotiate`, what holds."""
 
     __slots__ = (
-        "ecn", "irs", "iss", "our_mss", "peer_mss", "rcv_buf", "rcv_wscale", "sack", "snd_wscale",
+        "ecn", "irs", "iss", "our_mss", "peer_mss", "rcv_wscale", "sack", "snd_wscale",
         "syn_window", "timestamps", "ts_offset", "ts_recent", "wscale_ok",
     )  # fmt: skip
 
-    def __init__(self, options: TcpOptions, iss: int, ts_offset: int, our_mss: int, rcv_buf: int) -> None:
+    def __init__(self, options: TcpOptions, iss: int, ts_offset: int, our_mss: int, rcv_wscale: int) -> None:
         self.iss = iss
         self.irs = 0
         self.our_mss = our_mss
         self.peer_mss = options.default_mss
-        self.rcv_buf = rcv_buf
         self.syn_window = 0
         """What our SYN or SYN-ACK advertises, unscaled."""
         self.wscale_ok = options.window_scaling
-        self.rcv_wscale = wscale_for(rcv_buf, options) if options.window_scaling else 0
+        self.rcv_wscale = rcv_wscale
         self.snd_wscale = 0
         self.timestamps = options.timestamps
         self.ts_offset = ts_offset

@@ -85,7 +85,7 @@ def gather(conn: TcpConnection) -> TcpInfo:
         snd_wnd=snd.wnd,
         rcv_wnd=rcv.wnd,
         snd_mss=snd.mss,
-        advmss=rcv.mss,
+        advmss=rcv.rules.mss,
         pmtu=conn.layer.path_mtu(conn.remote.ip),
         snd_wscale=snd.wscale,
         rcv_wscale=rcv.wscale,

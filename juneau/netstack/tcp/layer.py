@@ -13,10 +13,11 @@ from juneau.netstack.tcp import cookies
 from juneau.netstack.tcp.conn import Keepalive, TcpConnection
 from juneau.netstack.tcp.cookies import SynCookies
 from juneau.netstack.tcp.emitter import Emitter
-from juneau.netstack.tcp.handshake import Handshake, negotiate
+from juneau.netstack.tcp.handshake import Handshake, negotiate, wscale_for
 from juneau.netstack.tcp.isn import IsnGenerator
 from juneau.netstack.tcp.listener import Embryo, TcpListener, check_backlog, graduate, syn_ack
 from juneau.netstack.tcp.options import TcpOptions
+from juneau.netstack.tcp.rcv import ReceiveRules
 from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.states import SYNCHRONIZED, Cause, State
 from juneau.netstack.tcp.timers import NEVER, Timed, TimerHeap
@@ -75,10 +76,9 @@ class TcpLayer:
     ) -> None:
         self.link = link
         self.limits = limits
-        self.options = options
+        self.tune(options)
         self.counters = counters
         self.events = events
-        self.keeping = Keepalive.of(options)
         self.isn = IsnGenerator(secret)
         """Has `generate(flow, now) -> (iss, timestamp offset)`; a test may put its own here."""
         self.buffered = 0
@@ -104,6 +104,14 @@ class TcpLayer:
         self._cookies_until: Micros = 0
         self._now: Micros = 0
         self._next_port = 0
+
+    def tune(self, options: TcpOptions) -> None:
+        """For connections to come. What they share is worked out here, once."""
+        self.options = options
+        self.keeping = Keepalive.of(options)
+        buf, mss = options.rcv_buf or self.limits.rcv_buffer, options.mss or self.link.mtu - 40
+        self.receive_rules = ReceiveRules(buf, mss, options)
+        self.wscale = wscale_for(buf, options) if options.window_scaling else 0
 
     # --- in ---
 
@@ -202,11 +210,10 @@ class TcpLayer:
         self._listeners.pop(listener.local, None)
 
     def _handshake(self, flow: FourTuple, now: Micros) -> Handshake:
-        options = self.options
+        options, rules = self.options, self.receive_rules
         iss, ts_offset = self.isn.generate(flow, now)
-        buf = options.rcv_buf or self.limits.rcv_buffer
-        hs = Handshake(options, iss, ts_offset, options.mss or self.link.mtu - 40, buf)
-        hs.syn_window = min(self.buffer_for(buf), options.initial_window or 65_535, 65_535)
+        hs = Handshake(options, iss, ts_offset, rules.mss, self.wscale)
+        hs.syn_window = min(self.buffer_for(rules.buf), options.initial_window or 65_535, 65_535)
         return hs
 
     def buffer_for(self, wanted: int) -> int:
@@ -268,7 +275,7 @@ class TcpLayer:
         hs = self._handshake(flow, now)
         hs.iss, hs.irs = cookie, irs
         hs.syn_window = min(
-            hs.rcv_buf, self.options.initial_window or 65_535, 65_535
+            self.receive_rules.buf, self.options.initial_window or 65_535, 65_535
         )  # at least what we said
         stamped = seg.ts_val >= 0 and hs.timestamps
         wscale, sack, ecn = cookies.unpack_options(seg.ts_ecr) if stamped else (None, False, False)

@@ -32,7 +32,7 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
             send_ack(conn, now, out)
         return False
     snd, rcv = conn.snd, conn.rcv
-    rcv.buf = conn.layer.buffer_for(conn.hs.rcv_buf)
+    rcv.buf = conn.layer.buffer_for(rcv.rules.buf)
     stop = len(out) + quantum
     if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
         send_acks(conn, now, out)

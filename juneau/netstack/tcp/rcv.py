@@ -20,28 +20,48 @@ _EMPTY: Final = Assembler(0)
 """Stands for every out-of-order queue without bytes; never written to."""
 
 
-class Receiver:
+class ReceiveRules:
+    """What the receiving halves of one stack have in common."""
+
     __slots__ = (
-        "_any_size", "_by_buffer", "_dsack", "_limit_segments", "_max_ranges", "_sws", "_update_fraction",
-        "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks", "delack", "dup_acks",
-        "fin_seq", "last_ack", "mss", "nxt", "quick", "sack_ok", "seg_size", "ts_recent", "ts_recent_at",
-        "unacked", "up", "wscale",
+        "ack_due", "ack_every", "any_size", "buf", "by_buffer", "delayed_ack", "mss", "ooo_ranges",
+        "quickack", "seg_size", "sws", "update_fraction",
     )  # fmt: skip
 
-    def __init__(self, irs: int, buf: int, wscale: int, mss: int, options: TcpOptions) -> None:
-        self.nxt = irs + 1
-        self.adv = self.nxt
-        """The right edge ever advertised; it never moves left."""
+    def __init__(self, buf: int, mss: int, options: TcpOptions) -> None:
         self.buf = buf
-        self.wscale = wscale
         self.mss = mss
-        """What we told the peer to send at most, bytes."""
-        self._sws = options.sws_bytes or max(min(mss, buf // 2), 1)
-        self._update_fraction = options.update_fraction
-        self._any_size, self._by_buffer = options.ack_any_size, options.judge_by_buffer
+        """What we tell peers to send at most, bytes."""
+        self.sws = options.sws_bytes or max(min(mss, buf // 2), 1)
+        self.update_fraction = options.update_fraction
+        self.any_size, self.by_buffer = options.ack_any_size, options.judge_by_buffer
+        self.ooo_ranges = options.ooo_ranges
+        self.delayed_ack = options.delayed_ack
+        self.quickack = options.quickack
+        self.ack_every = options.ack_every
+        self.seg_size = min(mss, 536)
+        self.ack_due = self.due(self.seg_size)
+
+    def due(self, seg_size: int) -> int:
+        """Bytes that force an ACK."""
+        return 1 if self.ack_every <= 1 else self.ack_every * seg_size
+
+
+class Receiver:
+    __slots__ = (
+        "_dsack", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks", "dup_acks", "fin_seq",
+        "last_ack", "nxt", "quick", "rules", "sack_ok", "seg_size", "ts_recent", "ts_recent_at", "unacked",
+        "up", "wscale",
+    )  # fmt: skip
+
+    def __init__(self, irs: int, wscale: int, rules: ReceiveRules) -> None:
+        self.rules = rules
+        self.nxt = self.adv = self.last_ack = nxt = irs + 1
+        """`adv`: the right edge ever advertised, never moves left; `last_ack`: RFC 7323's Last.ACK.sent."""
+        self.buf = rules.buf
+        self.wscale = wscale
         self.chunks = Chunks()
         self.assembler = _EMPTY  # most connections never need one
-        self._max_ranges = options.ooo_ranges
         self.sack_ok = False
         self.fin_seq: int | None = None
         """Where their FIN stands, once seen; text beyond it is discarded."""
@@ -49,14 +69,10 @@ class Receiver:
         """RCV.UP, kept for its own sake: urgent data is delivered in line (RFC 6093)."""
         self.ts_recent = 0
         self.ts_recent_at: Micros = 0
-        self.last_ack = self.nxt
-        """Last.ACK.sent of RFC 7323."""
-        self.delack = options.delayed_ack
-        self._limit_segments = options.ack_every
-        self.quick = self.nxt + options.quickack
-        self.seg_size = min(mss, 536)
+        self.quick = nxt + rules.quickack
+        self.seg_size = rules.seg_size
         """The peer's full segment as far as seen: what `ack_every` counts in."""
-        self.ack_due = 0
+        self.ack_due = rules.ack_due
         """`unacked` bytes that force an ACK."""
         self.unacked = 0
         """In-order bytes since the last ACK."""
@@ -66,10 +82,6 @@ class Receiver:
         self.dup_acks = 0
         """Duplicate ACKs owed to a peer without SACK, one for each segment out of order."""
         self._dsack: tuple[int, int] | None = None
-        self._set_ack_due()
-
-    def _set_ack_due(self) -> None:
-        self.ack_due = 1 if self._limit_segments <= 1 else self._limit_segments * self.seg_size
 
     # --- window ---
 
@@ -84,21 +96,21 @@ class Receiver:
         Scaling rounds: up while the buffer has a little to spare, so that the right edge stays; down where it
         has not, and then bytes up to `adv` are still accepted (RFC 7323 2.4).
         """
-        nxt, adv, shift = self.nxt, self.adv, self.wscale
+        nxt, adv, shift, rules = self.nxt, self.adv, self.wscale, self.rules
         edge = nxt + self.buf - self.chunks.size
-        if edge - adv >= self._sws:
+        if edge - adv >= rules.sws:
             field = (edge - nxt) >> shift
             if nxt + (field << shift) < adv:
                 field += 1
         else:
             field = -((nxt - adv) >> shift)
-            if nxt + (field << shift) > edge + self._sws:
+            if nxt + (field << shift) > edge + rules.sws:
                 field = (adv - nxt) >> shift
         if field > 65_535:
             field = 65_535
         elif field < 0:
             field = 0  # a FIN was taken beyond the edge
-        right = edge if self._by_buffer else nxt + (field << shift)
+        right = edge if rules.by_buffer else nxt + (field << shift)
         if right > adv:
             self.adv = right
         return field
@@ -112,9 +124,9 @@ class Receiver:
             return False
         room = min(self.buf - self.chunks.size, 65_535 << self.wscale)
         gain = self.nxt + room - self.adv
-        if gain < self._sws:
+        if gain < self.rules.sws:
             return False
-        return gain >= self.adv - self.nxt or gain * self._update_fraction >= self.buf
+        return gain >= self.adv - self.nxt or gain * self.rules.update_fraction >= self.buf
 
     # --- text ---
 
@@ -155,21 +167,22 @@ class Receiver:
 
     def on_in_order(self, size: int, now: Micros) -> None:
         """Decide when to acknowledge (RFC 9293 3.8.6.3, RFC 5681 4.2)."""
+        rules = self.rules
         self.unacked += size
-        if size > self.seg_size and self.seg_size < self.mss:
-            self.seg_size = min(size, self.mss)
-            self._set_ack_due()
-        if self.unacked >= self.ack_due or size > self.mss or self.nxt <= self.quick:
+        if size > self.seg_size and self.seg_size < rules.mss:
+            self.seg_size = min(size, rules.mss)
+            self.ack_due = rules.due(self.seg_size)
+        if self.unacked >= self.ack_due or size > rules.mss or self.nxt <= self.quick:
             self.ack_now = True
         elif self.ack_at == NEVER:
-            self.ack_at = now + self.delack
-        elif self._any_size:
+            self.ack_at = now + rules.delayed_ack
+        elif rules.any_size:
             self.ack_now = True
 
     def _out_of_order(self, start: int, data: memoryview) -> None:
         assembler = self.assembler
         if assembler is _EMPTY:
-            assembler = self.assembler = Assembler(self._max_ranges)
+            assembler = self.assembler = Assembler(self.rules.ooo_ranges)
         duplicate = assembler.insert(start, data, self.nxt)
         if duplicate and not self._dsack:
             self._dsack = duplicate

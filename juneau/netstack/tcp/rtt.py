@@ -43,14 +43,15 @@ class RttEstimator:
         self.latest = rtt
         if not self.min_rtt or rtt <= self.min_rtt or now - self._min_at > MIN_RTT_WINDOW:
             self.min_rtt, self._min_at = rtt, now
-        if self.srtt:
-            delta = rtt - self.srtt
-            self.rttvar += (abs(delta) - self.rttvar) >> 2
-            self.srtt += delta >> 3 or (1 if delta > 0 else 0)
+        srtt, var = self.srtt, self.rttvar
+        if srtt:
+            delta = rtt - srtt
+            self.rttvar = var = var + (((delta if delta > 0 else -delta) - var) >> 2)
+            self.srtt = srtt = srtt + (delta >> 3 or (1 if delta > 0 else 0))
         else:
-            self.srtt, self.rttvar = rtt, rtt >> 1
-        rto = self.srtt + 4 * self.rttvar
-        self.rto = min(max(rto, self.minimum), self.maximum)
+            self.srtt, self.rttvar = srtt, var = rtt, rtt >> 1
+        rto = srtt + 4 * var
+        self.rto = self.minimum if rto < self.minimum else min(rto, self.maximum)
         self.backoff = 0
 
     def current_rto(self) -> Micros:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from juneau.netstack.tcp.congestion import ALGORITHMS
+from juneau.netstack.tcp.congestion import ALGORITHMS, CongestionControl, Reno
 from juneau.netstack.tcp.options import TcpOptions
 from juneau.netstack.tcp.recovery.prr import Prr
 from juneau.netstack.tcp.recovery.rack import DUP_THRESH, Rack
@@ -26,6 +26,10 @@ _IDLE_PRR: Final = Prr(0)
 """Of a sender that has lost nothing yet; never written to."""
 
 
+_UNOPENED: Final = Reno(536, 536)
+"""Of a sender whose handshake is not over; never written to."""
+
+
 class Mode(Enum):
     OPEN = "open"
     RECOVERY = "fast recovery"
@@ -40,6 +44,13 @@ class Timer(Enum):
     TLP = "tail loss probe"
     REORDER = "rack reordering"
     PERSIST = "persist"
+
+
+_NONE: Final = Timer.NONE
+_RTO: Final = Timer.RTO
+_TLP: Final = Timer.TLP
+_REORDER: Final = Timer.REORDER
+_OPEN: Final = Mode.OPEN
 
 
 class Sender:
@@ -74,9 +85,9 @@ class Sender:
         self.rack = Rack()
         self.prr = _IDLE_PRR
         self.rtt = RttEstimator(options.rto_initial, options.rto_min, options.rto_max)
-        self.cc = ALGORITHMS[options.congestion_control](self.mss, self.mss)
+        self.cc: CongestionControl = _UNOPENED
         self.initial_cwnd = 0
-        self.mode = Mode.OPEN
+        self.mode = _OPEN
         self.recover = iss
         self.retries = 0
         """Timeouts without progress."""
@@ -86,7 +97,7 @@ class Sender:
         self.tlp_now = False
         self.stalled_since: Micros = NEVER
         """Since when something waits for an acknowledgement or a window without progress."""
-        self.timer = Timer.NONE
+        self.timer = _NONE
         self.timer_at: Micros = NEVER
         self.cwr_pending = False
         self.force = False
@@ -116,7 +127,7 @@ class Sender:
         self.mss = mss
         self.sack_ok = sack_ok
         self.initial_cwnd = self.options.initial_cwnd * mss
-        self.cc.mss, self.cc.cwnd = mss, mss if syn_lost else self.initial_cwnd
+        self.cc = ALGORITHMS[self.options.congestion_control](mss, mss if syn_lost else self.initial_cwnd)
         if syn_lost:
             self.rtt.rto = max(self.rtt.rto, _RTO_AFTER_SYN_LOSS)  # RFC 6298 5.7
 
@@ -134,13 +145,13 @@ class Sender:
     def clean(self) -> bool:
         """Nothing lost, SACKed or probed: an ACK that makes progress is a simple one."""
         board = self.board
-        return (
-            self.mode is Mode.OPEN
-            and not board.sacked
-            and not board.lost
-            and not self._tlp_end
-            and not self._reno_sacked
-            and self.timer is not Timer.REORDER
+        return not (
+            board.sacked
+            or board.lost
+            or self._tlp_end
+            or self._reno_sacked
+            or self.mode is not _OPEN
+            or self.timer is _REORDER
         )
 
     def waiting(self) -> bool:
@@ -173,14 +184,14 @@ class Sender:
         if queued <= 0:
             return 0
         mss, cwnd, flight = self.mss, self.cc.cwnd, self.nxt - self.una
-        if tso and cwnd < limit + limit:
+        if tso and queued > mss and cwnd < limit + limit:
             limit = self._half_window()
         wnd_room = self.una + self.wnd - self.nxt
         board = self.board
         cwnd_room = cwnd - flight + board.sacked + board.lost + self._reno_sacked  # less the pipe
-        if not self._in_retry and self.mode is Mode.OPEN and not self.options.limited_transmit:
+        if not self.options.limited_transmit and not self._in_retry and self.mode is _OPEN:
             cwnd_room -= board.sacked + self._reno_sacked
-        room = min(wnd_room, cwnd_room)
+        room = wnd_room if wnd_room < cwnd_room else cwnd_room
         if room >= queued:
             if queued > limit:
                 return limit
@@ -216,17 +227,16 @@ class Sender:
 
     def on_sent(self, size: int, now: Micros) -> None:
         """`size` new bytes, a FIN counted as one, leave from snd_nxt."""
-        start = self.nxt
+        start, una = self.nxt, self.una
         end = self.nxt = start + size
-        self.board.on_sent(start, end, now)
-        if end >= self.queue.end and self.push:
-            self.board.records[-1].push = True
-        if end - self.una >= self._peak or self.una >= self._peak_end:
-            self._peak, self._peak_end = end - self.una, end
-        if start == self.una:
+        self.board.on_sent(start, end, now, self.push and end >= self.queue.end)
+        flight = end - una
+        if flight >= self._peak or una >= self._peak_end:
+            self._peak, self._peak_end = flight, end
+        if start == una:
             self._rto_base = self.stalled_since = now
             self.probes = 0
-        if self.mode is Mode.RECOVERY:
+        if self.mode is not _OPEN and self.mode is Mode.RECOVERY:
             self.prr.out += size
         self.arm(now)
 
@@ -268,11 +278,14 @@ class Sender:
         if self._cwnd_full or (cc.cwnd < cc.ssthresh and cc.cwnd < 2 * self._peak):
             self._cwnd_full = False
             cc.on_ack(acked, now, self.rtt.srtt)
-        self._dupacks = self.retries = self.probes = 0
-        self.rtt.backoff = 0
+        self._dupacks = self.retries = self.probes = self.rtt.backoff = 0
         self._rto_base = now
-        self.stalled_since = now if self.nxt > ack else NEVER
-        self.arm(now)
+        if self.nxt > ack:
+            self.stalled_since = now
+            self.arm(now)
+        else:
+            self.stalled_since = self.timer_at = NEVER
+            self.timer = _NONE
 
     def on_ack(
         self, ack: int, sack: list[tuple[int, int]], dsack: int, duplicate: bool, echo: Micros, now: Micros
@@ -422,23 +435,6 @@ class Sender:
 
     # --- tail loss probe (RFC 8985 section 7) ---
 
-    def _tlp_possible(self) -> bool:
-        """While recovering too, as in RFC 9002 6.2: the last in flight may be a retransmission, and lost."""
-        return (
-            self.options.tlp
-            and self.sack_ok
-            and not self._tlp_end
-            and self.rtt.srtt > 0
-            and (self.mode is not Mode.OPEN or not self.board.sacked)
-            and not self.rtt.backoff
-        )
-
-    def _pto(self) -> Micros:
-        pto = 2 * self.rtt.srtt
-        if self.nxt - self.una <= self.mss:
-            pto += self.options.tlp_max_ack_delay
-        return max(pto, self.options.tlp_min)
-
     def probe_record(self) -> tuple[Sent, int] | None:
         """Of what is in flight the segment that left last, to be sent again as a probe; None: nothing is."""
         board = self.board
@@ -474,17 +470,35 @@ class Sender:
     # --- timers ---
 
     def arm(self, now: Micros) -> None:
-        """Choose the timer after something was sent or acknowledged."""
-        if self.nxt == self.una:
-            self.timer, self.timer_at = Timer.NONE, NEVER
+        """Choose the timer after something was sent or acknowledged.
+
+        A tail loss probe comes first where the peer has SACK, once a flight, and while recovering too, as in
+        RFC 9002 6.2: the last in flight may be a retransmission, and lost.
+        """
+        flight = self.nxt - self.una
+        if not flight:
+            self.timer, self.timer_at = _NONE, NEVER
             return
-        if self.timer is Timer.REORDER:
+        if self.timer is _REORDER:
             return
-        rto_at = self._rto_base + self.rtt.current_rto()
-        if self._tlp_possible():
-            self.timer, self.timer_at = Timer.TLP, min(now + self._pto(), rto_at)
+        rtt, options = self.rtt, self.options
+        if (
+            not self.sack_ok
+            or not options.tlp
+            or rtt.backoff
+            or self._tlp_end
+            or not rtt.srtt
+            or (self.board.sacked and self.mode is _OPEN)
+        ):
+            self.timer, self.timer_at = _RTO, self._rto_base + rtt.current_rto()
             return
-        self.timer, self.timer_at = Timer.RTO, rto_at
+        pto = 2 * rtt.srtt  # RFC 8985 7.2
+        if flight <= self.mss:
+            pto += options.tlp_max_ack_delay
+        if pto < options.tlp_min:
+            pto = options.tlp_min
+        rto_at = self._rto_base + rtt.rto
+        self.timer, self.timer_at = _TLP, now + pto if now + pto < rto_at else rto_at
 
     def arm_persist(self, now: Micros) -> None:
         """Nothing in flight, something to send, no window: the peer's next update may get lost."""

@@ -516,7 +516,7 @@ class Runner:
         self.profile = changed
         if self._stack is not None:
             self.notes.append("a sysctl after the first socket acts on new connections only")
-            self._stack.tcp.options = changed.tcp
+            self._stack.tcp.tune(changed.tcp)
             self.calls.profile = changed
 
     def _code(self, event: CodeEvent) -> None:

@@ -306,7 +306,7 @@ class SocketLayer:
             self._set_keepalive(sock, name, value)
 
     def _change(self, **fields: Any) -> None:
-        self.stack.tcp.options = replace(self.stack.tcp.options, **fields)
+        self.stack.tcp.tune(replace(self.stack.tcp.options, **fields))
 
     def _set_nodelay(self, sock: Socket, on: bool) -> None:
         self._change(nodelay=on)

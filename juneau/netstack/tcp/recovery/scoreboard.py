@@ -33,13 +33,13 @@ class Sent:
     newer: Sent
     older: Sent
 
-    def __init__(self, seq: int, end: int, at: Micros) -> None:
+    def __init__(self, seq: int, end: int, at: Micros, push: bool = False) -> None:
         self.seq = seq
         self.end = end
         self.at = at
         self.retrans = 0
         """How often it was retransmitted."""
-        self.push = False
+        self.push = push
         """Its last segment has PSH, whenever it is sent."""
         self.state = SENT
 
@@ -90,9 +90,9 @@ class Scoreboard:
 
     # --- sending ---
 
-    def on_sent(self, seq: int, end: int, now: Micros) -> None:
+    def on_sent(self, seq: int, end: int, now: Micros, push: bool = False) -> None:
         """New bytes, the highest so far."""
-        rec = Sent(seq, end, now)
+        rec = Sent(seq, end, now, push)
         self.records.append(rec)
         ring = self.oldest_first
         newest = ring.older
