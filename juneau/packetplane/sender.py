@@ -13,6 +13,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -69,12 +70,16 @@ class Sender:
             self.tap("out", complete_pieces(packet), packet.path, time.monotonic_ns() // 1_000, reason)
 
     def _send_one(self, packet: TxPacket, path: ReturnPath) -> None:
+        _, header, payload, gso_size, csum_start, csum_offset = packet
         link = self._sockets.get(path) or self._open(path)
-        source = packet.header[12:16]
-        head = (path.ether.get(source) or self._ether(path, source)) + packet.header
+        source = header[12:16]
+        ether = path.ether.get(source) or self._ether(path, source)
         if self._settings.offload:
-            head = _vnet_header(packet) + head
-        link.sendmsg((head, *packet.payload))
+            ether = _vnet_header(len(header), gso_size, csum_start, csum_offset) + ether
+        if gso_size:
+            link.sendmsg((ether + header, *payload))
+        else:  # to join what fits the MTU costs less than an iovec for each piece
+            link.send(b"".join((ether, header, *payload)))
 
     def _ether(self, path: ReturnPath, source: bytes) -> bytes:
         ether = path.nic.mac + self._mac_of(path, source) + _ETHERTYPE_IPV4
@@ -112,14 +117,16 @@ def _bind(link: socket.socket, ifindex: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _vnet_header(packet: TxPacket) -> bytes:
-    if not packet.csum_start:
+@lru_cache(maxsize=256)
+def _vnet_header(header_bytes: int, gso_size: int, csum_start: int, csum_offset: int) -> bytes:
+    """Of few shapes: they follow from header lengths and MSS."""
+    if not csum_start:
         return vnet.PLAIN
     return vnet.HEADER.pack(
         vnet.F_NEEDS_CSUM,
-        vnet.GSO_TCPV4 if packet.gso_size else vnet.GSO_NONE,
-        _ETHERNET_BYTES + len(packet.header),
-        packet.gso_size,
-        _ETHERNET_BYTES + packet.csum_start,
-        packet.csum_offset,
+        vnet.GSO_TCPV4 if gso_size else vnet.GSO_NONE,
+        _ETHERNET_BYTES + header_bytes,
+        gso_size,
+        _ETHERNET_BYTES + csum_start,
+        csum_offset,
     )

@@ -36,12 +36,22 @@ class Wire(Sender):
         return SERVICE
 
     def _open(self, path: ReturnPath) -> Any:
-        return self
+        return _Link(self)
+
+
+class _Link:
+    """In place of a packet socket."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def send(self, frame: bytes) -> None:
+        if self._wire.error:
+            raise OSError(self._wire.error, "")
+        self._wire.frames.append(frame)
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> None:
-        if self.error:
-            raise OSError(self.error, "")
-        self.frames.append(b"".join(buffers))
+        self.send(b"".join(buffers))
 
 
 @pytest.fixture
