@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "bench: needs root (it makes network namespaces and loads BPF): sudo make bench", file=sys.stderr
         )
         return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what was brought up is taken down, as for Ctrl-C
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         workloads, peers = _choose(options)
         seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
@@ -51,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tell(found, about)
     if folder := _folder(options):
         _write(folder, found, about)
-    return 1 if any(f", {JUNEAU}: " in failure for failure in found.failed) else 0
+    failed = JUNEAU in found.missing or any(f", {JUNEAU}: " in failure for failure in found.failed)
+    return 1 if failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -80,7 +80,7 @@ def _measure_all(
     seconds: float,
     tell: Say,
 ) -> None:
-    before = peers[JUNEAU].rss_kib() if JUNEAU in peers else 0
+    before = _memory_mib(peers)
     for number in range(rounds):
         for workload in workloads:
             if workload.once and number:
@@ -89,8 +89,15 @@ def _measure_all(
                 _measure(workload, peer, seconds, found, tell, f"round {number + 1}/{rounds}")
     if JUNEAU in peers:
         time.sleep(_SETTLE_S)
-        for metric, kib in zip(MEMORY, (peers[JUNEAU].rss_kib(), before), strict=True):
-            found.add(metric, JUNEAU, kib / 1024)
+        found.add(MEMORY[0], JUNEAU, _memory_mib(peers))
+        found.add(MEMORY[1], JUNEAU, before)
+
+
+def _memory_mib(peers: Mapping[str, Peer]) -> float | None:
+    try:
+        return peers[JUNEAU].rss_kib() / 1024
+    except (KeyError, OSError):  # not there, or no longer
+        return None
 
 
 def rotated(peers: Sequence[Peer], number: int) -> list[Peer]:
@@ -102,7 +109,10 @@ def rotated(peers: Sequence[Peer], number: int) -> list[Peer]:
 def _measure(workload: Workload, peer: Peer, seconds: float, found: Found, tell: Say, where: str) -> None:
     try:
         sample = workload.measure(peer, seconds)
-    except BenchError as error:
+    except Unavailable as error:  # the tool, not the peer
+        found.missing[f"{workload.name} of {peer.name}"] = str(error)
+        return
+    except (BenchError, OSError) as error:
         found.failed.append(f"{where}, {workload.name}, {peer.name}: {error}")
         tell(f"{where}  {workload.name:18} {peer.name:22} failed: {error}")
         sample = {metric.name: None for metric in workload.metrics()}  # type: ignore[misc]

@@ -63,6 +63,15 @@ def test_a_peer_that_cannot_be_had_is_named_with_the_reason():
     assert list(found.samples["w"]) == ["a"]
 
 
+def test_a_workload_whose_tool_is_missing_is_named_once():
+    def measure(peer: Peer, seconds: float) -> Sample:
+        raise Unavailable("wrk is not installed")
+
+    web = Workload(name="http", unit="u", better="higher", peers=("a",), measure=measure)
+    found = run_quietly({"a": peer_named("a", [])}, [web], 3)
+    assert (found.missing, found.failed, found.samples) == ({"http of a": "wrk is not installed"}, [], {})
+
+
 def test_once_is_the_first_round():
     log: list[str] = []
     found = run_quietly({"a": peer_named("a", log)}, [workload("w", ("a",), log, once=True)], 4)
