@@ -45,7 +45,8 @@ def rows(found: Found, targets: Sequence[Target]) -> list[Row]:
 
 def _rows_of(found: Found, metric: Metric, targets: Sequence[Target]) -> list[Row]:
     compared = [*_against_peers(found, metric, targets), *_other_targets(found, metric, targets)]
-    if compared or JUNEAU not in found.samples[metric.name]:
+    in_another_row = any(target.against == metric.name for target in targets)
+    if compared or in_another_row or JUNEAU not in found.samples[metric.name]:
         return compared
     return [_row(metric, JUNEAU, found.samples[metric.name][JUNEAU], "", [], None)]
 

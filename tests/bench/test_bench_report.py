@@ -61,11 +61,15 @@ def test_a_target_against_another_metric_and_a_plain_bound():
         Target(workload="beside", against="alone", at_most=10),
         Target(workload="beside", at_most=5),
     ]
-    ratio, bound, alone = report.rows(samples, targets)
+    ratio, bound = report.rows(samples, targets)
     assert (ratio.against, ratio.ratio, ratio.held) == ("alone", 8, True)
     assert (bound.against, bound.ratio, bound.median, bound.held) == ("", None, 8, False)
     assert bound.spread == (7, 9)
-    assert (alone.workload, alone.held) == ("alone", None)
+
+
+def test_a_figure_without_anything_to_compare_is_a_row_all_the_same():
+    [row] = report.rows(found(register={JUNEAU: [3]}), [])
+    assert (row.workload, row.median, row.against, row.held) == ("register", 3, "", None)
 
 
 def test_a_target_of_another_peer_than_juneau_is_one_row():
