@@ -58,7 +58,7 @@ class DictMap:
 class NoTap:
     """Reads nothing."""
 
-    ifindex, vnet_header, fds = 1, True, ()
+    ifindex, vnet_header, uso, fds = 1, True, False, ()
 
     def steer(self, fd: int) -> None: ...
     def reads(self) -> Iterator[Any]:
