@@ -95,18 +95,19 @@ class StreamBinding:
 class Connection(StreamProtocol):
     """The streams' own protocol, with admission, isolation and an eye on progress."""
 
+    transport: Any = None
+    task: asyncio.Task[None] | None = None
+    client_ip = ""
+    lost = False
+    _over = False  # the handler is
+    _seen = -1
+    _unchanged = 0
+
     def __init__(self, binding: StreamBinding, loop: asyncio.AbstractEventLoop) -> None:
         reader = asyncio.StreamReader(limit=binding.limit, loop=loop)
-        super().__init__(reader, self._start, loop)
+        super().__init__(reader, None, loop)
+        self.serve(reader)
         self._binding = binding
-        self._service_loop = loop
-        self.lost = False
-        self._received = 0
-        self._seen: tuple[int, ...] = ()
-        self._unchanged = 0
-        self.transport: Any = None
-        self.client_ip = ""
-        self.task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -118,10 +119,6 @@ class Connection(StreamProtocol):
             return
         self._binding.events["tcp.accepted"] += 1
         super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -138,23 +135,17 @@ class Connection(StreamProtocol):
 
     def idle_checks(self) -> int:
         """How many sweeps in a row have seen no byte move."""
-        info = self.transport.get_extra_info("tcp_info")
-        seen = (
-            self._received,
-            self.transport.get_write_buffer_size(),
-            getattr(info, "bytes_acked", 0),
-        )
+        seen: int = self.transport.get_extra_info("tcp_progress")
         self._unchanged = self._unchanged + 1 if seen == self._seen else 0
         self._seen = seen
         return self._unchanged
 
-    def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.task = self._service_loop.create_task(self._serve(reader, writer))
-        self.task.add_done_callback(lambda _: self._leave_if_over())
+    def started(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.task = self._loop.create_task(self._serve(reader, writer))
 
     def _leave_if_over(self) -> None:
         """A slot is free again when both the connection and its handler are gone."""
-        if self.lost and (self.task is None or self.task.done()):
+        if self.lost and (self._over or self.task is None or self.task.done()):
             self._binding.leave(self)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -172,6 +163,9 @@ class Connection(StreamProtocol):
         else:
             self._binding.events["tcp.served"] += 1
             writer.close()
+        finally:
+            self._over = True  # but for the last step of the task
+            self._leave_if_over()
 
     def _on_error(self, error: BaseException) -> None:
         if self.lost and isinstance(error, (ConnectionError, EOFError)):

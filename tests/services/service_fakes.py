@@ -59,12 +59,16 @@ class FakeTransport(asyncio.Transport):
     """The service's end of a connection."""
 
     def __init__(self, extra: dict[str, object], protocol: asyncio.Protocol, peer: tuple[str, int]) -> None:
-        super().__init__({"peername": peer} | extra)
+        super().__init__({"peername": peer, "tcp_progress": 0} | extra)
         self.protocol, self.sent, self.state = protocol, bytearray(), "open"
         self.ended = asyncio.Event()
 
     def write(self, data: Any) -> None:
         self.sent += data
+
+    def receive(self, data: bytes) -> None:
+        self._extra["tcp_progress"] += len(data)
+        self.protocol.data_received(data)
 
     def is_closing(self) -> bool:
         return self.state != "open"

@@ -287,7 +287,7 @@ async def test_idle_connection_is_reset_and_a_busy_one_is_not(world):
     idle, busy = world.stack.connect(), world.stack.connect()
     async with asyncio.timeout(5):
         while idle.state == "open":
-            busy.protocol.data_received(b".")
+            busy.receive(b".")
             await asyncio.sleep(0.01)
     assert (idle.state, busy.state) == ("reset", "open")
     assert world.count("tcp.idle") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from juneau.netstack.aio.errors import os_error
@@ -27,8 +28,12 @@ _SO_KEEPALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _NODELAY: Final = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+_text: Final = lru_cache(4096)(format_ip)
+"""One string for all connections of a peer."""
+
+
 def address(endpoint: Endpoint) -> Address:
-    return format_ip(endpoint.ip), endpoint.port
+    return _text(endpoint.ip), endpoint.port
 
 
 class StackSocket:

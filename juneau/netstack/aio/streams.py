@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from ssl import SSLContext
 from typing import Any, Final, TypeAlias, cast
+from weakref import ref
 
 from juneau.netstack.aio.tls import TlsTimeouts, start_tls
 
@@ -15,7 +16,31 @@ LIMIT: Final = 2**16
 """asyncio's default limit of a StreamReader, bytes."""
 
 
+class _Unasked:
+    """Stands for `StreamReaderProtocol._closed`, a future that few ever wait for."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        return True
+
+    cancelled = done
+
+
+_UNASKED: Any = _Unasked()
+
+
 class StreamWriter(asyncio.StreamWriter):
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        protocol: asyncio.BaseProtocol,
+        reader: asyncio.StreamReader | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        me: Any = self  # as asyncio's own, but for a future that nothing looks at
+        me._transport, me._protocol, me._reader, me._loop = transport, protocol, reader, loop
+
     async def start_tls(
         self,
         sslcontext: SSLContext,
@@ -41,12 +66,28 @@ class StreamWriter(asyncio.StreamWriter):
 
 
 class StreamProtocol(asyncio.StreamReaderProtocol):
-    """asyncio's, with our writer; and on every version a failing handler closes its connection."""
+    """asyncio's, with our writer; and on every version a failing handler closes its connection.
+
+    Made for every connection, so it holds little: what asyncio's constructor would set to a constant is a
+    default of the class, and the future of `wait_closed` is made for who asks.
+    """
 
     takes_views: Final = True
+    server_side = False
     # asyncio's, unknown to typeshed
     _loop: asyncio.AbstractEventLoop
     _stream_reader: asyncio.StreamReader | None
+    _stream_reader_wr: ref[asyncio.StreamReader] | None
+    _source_traceback = None
+    _paused = _connection_lost = _reject_connection = _over_ssl = False
+    _stream_writer = _strong_reader = _client_connected_cb = None
+    _transport: Any = None
+    _task: asyncio.Task[None] | None = None
+    _closed = _UNASKED
+    # ours
+    _handler: StreamHandler | None = None
+    _held: asyncio.StreamReader | None = None
+    _lost_by: Exception | None = None
 
     def __init__(
         self,
@@ -54,23 +95,47 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
         handler: StreamHandler | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._handler = handler
-        self.server_side = handler is not None
-        self._held = reader if self.server_side else None  # asyncio's reference is weak
-        super().__init__(reader, None, loop)
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._stream_reader_wr = ref(reader)
+        if handler is not None:
+            self._handler = handler
+            self.serve(reader)
+
+    def serve(self, reader: asyncio.StreamReader) -> None:
+        """This is a server's end: keep the reader until `started` gets it; asyncio's reference is weak."""
+        self.server_side = True
+        self._held = reader
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # asyncio gets no callback: it would make a writer of its own, which since 3.13 closes the
         # transport when it is collected.
         super().connection_made(transport)
-        reader, self._held = self._held, None
-        if self._handler is None or reader is None:
-            return
-        writer = StreamWriter(cast(asyncio.WriteTransport, transport), self, reader, self._loop)
-        result = self._handler(reader, writer)
+        if (reader := self._held) is not None:
+            self._held = None
+            self.started(
+                reader, StreamWriter(cast(asyncio.WriteTransport, transport), self, reader, self._loop)
+            )
+
+    def started(self, reader: asyncio.StreamReader, writer: StreamWriter) -> None:
+        """A server's connection is up."""
+        result = self._handler(reader, writer) if self._handler is not None else None
         if asyncio.iscoroutine(result):
             self._task = self._loop.create_task(result)
             self._task.add_done_callback(self._handler_done)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost_by = exc
+        super().connection_lost(exc)
+
+    def _get_close_waiter(self, stream: asyncio.StreamWriter) -> asyncio.Future[None]:
+        if self._closed is _UNASKED:
+            self._closed = self._loop.create_future()
+            if self._connection_lost and self._lost_by is None:
+                self._closed.set_result(None)
+            elif self._lost_by is not None:
+                self._closed.set_exception(self._lost_by)
+        return cast("asyncio.Future[None]", self._closed)
 
     def _handler_done(self, task: asyncio.Task[None]) -> None:
         transport: asyncio.Transport | None = self._transport

@@ -37,6 +37,10 @@ SMALL_PIECE: Final = 4096
 """Pieces of `writelines` smaller than this on average are joined: a piece costs as much as 4 KiB copied."""
 MANY_PIECES: Final = 8
 """A StreamReader is fed up to this many views one by one; more are joined first."""
+HIGH_WATER: Final = 64 * 1024
+LOW_WATER: Final = HIGH_WATER // 4
+"""Of the write buffer, bytes: asyncio's defaults."""
+_NO_EXTRA: Final[dict[str, object]] = {}
 LOST_WRITES: Final = 5
 """Writes to a lost connection before the log says so (asyncio's number)."""
 
@@ -73,6 +77,7 @@ class TcpTransport(transports._FlowControlMixin):
     )
 
     # the mix-in's, unknown to typeshed
+    _extra: dict[str, object]
     _loop: asyncio.AbstractEventLoop
     _high_water: int
     _low_water: int
@@ -90,7 +95,10 @@ class TcpTransport(transports._FlowControlMixin):
         extra: Mapping[str, object],
         server: Server | None = None,
     ) -> None:
-        super().__init__(None, driver.loop)
+        self._extra = _NO_EXTRA  # what the base classes' constructors would set
+        self._loop = loop = driver.loop
+        self._protocol_paused = False
+        self._high_water, self._low_water = HIGH_WATER, LOW_WATER
         self._driver = driver
         self._conn = conn
         self._info = extra
@@ -109,9 +117,7 @@ class TcpTransport(transports._FlowControlMixin):
         driver.ends[self] = None
         if server is not None:
             server.attach(self)
-        loop = driver.loop
-        loop.call_soon(protocol.connection_made, self)
-        loop.call_soon(self._start_reading)
+        loop.call_soon(self._begin, protocol)
 
     def __repr__(self) -> str:
         state = "closed" if self._conn_lost else "closing" if self._closing else "open"
@@ -136,6 +142,8 @@ class TcpTransport(transports._FlowControlMixin):
                 return conn.path
             case "tcp_info":
                 return conn.info()
+            case "tcp_progress":
+                return conn.progress
         return self._info.get(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -172,6 +180,12 @@ class TcpTransport(transports._FlowControlMixin):
     def on_readable(self) -> None:
         if self._started and not self._paused and not self._closing and not self._read_scheduled:
             self._read_ready()
+
+    def _begin(self, protocol: asyncio.BaseProtocol) -> None:
+        try:
+            protocol.connection_made(self)
+        finally:
+            self._start_reading()
 
     def _start_reading(self) -> None:
         self._started = True

@@ -154,6 +154,11 @@ class TcpConnection:
         una = snd.una if snd.una > snd.iss else snd.iss + 1
         return max(snd.queue.end - una, 0)
 
+    @property
+    def progress(self) -> int:
+        """Grows with every byte that was received, queued or acknowledged."""
+        return self.bytes_received + 2 * self.bytes_acked + self.send_queue_bytes
+
     def read(self, limit: int) -> list[Buffer]:
         """In-order bytes, `limit` at most in all; makes room in the window."""
         rcv = self.rcv
