@@ -6,12 +6,36 @@ TCP has no queue here. It is asked for packets when there is room.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final, TypeAlias
 
 from juneau.netstack.counters import Counters
 from juneau.netstack.limits import Limits
 from juneau.netstack.tap import Tap, complete_pieces
 from juneau.netstack.types import Buffer, Link, Micros, Path, Rng, TxPacket
-from juneau.netstack.wire import ipv4
+from juneau.netstack.wire import ipv4, udp
+
+MAX_BUNDLE: Final = 64
+"""Datagrams in a superframe; UDP_MAX_SEGMENTS of the oldest kernels that cut them."""
+DATAGRAM_HEADERS: Final = ipv4.HEADER_BYTES + udp.HEADER_BYTES
+
+_Flow: TypeAlias = tuple[Path, int, int, int, int]
+"""Path, source and destination address, source and destination port."""
+
+
+class _Bundle:
+    """Datagrams of one flow that leave as one superframe, in one system call.
+
+    All are as long as the first; only the last may be shorter.
+    """
+
+    __slots__ = ("flow", "gso_size", "payloads", "room")
+
+    def __init__(self, flow: _Flow, payload: bytes, room: int) -> None:
+        self.flow = flow
+        self.gso_size = len(payload)
+        self.payloads = [payload]
+        self.room = room
+        """Bytes."""
 
 
 class Output:
@@ -19,15 +43,16 @@ class Output:
         self._link = link
         self._limits = limits
         self._counters = counters
-        self._queue: deque[TxPacket] = deque()
+        self.queue: deque[TxPacket | _Bundle] = deque()
+        self._open: dict[_Flow, _Bundle] = {}
+        """In the queue, and may still grow."""
+        self._datagrams = 0
+        """In the queue, each of a bundle counted."""
         self._ident = rng.getrandbits(16)
         self.queued_bytes = 0
         self.tap: Tap | None = None
         self.now: Micros = 0
         """The latest time the stack was told; only captures of drops read it."""
-
-    def __len__(self) -> int:
-        return len(self._queue)
 
     def send(
         self,
@@ -44,30 +69,63 @@ class Output:
 
         `header` is L4's, its checksum complete.
         """
-        ident = self.next_ident()
+        ident = self._take_idents(1)
         size = len(header) + len(payload)
         if size <= self._link.mtu - ipv4.HEADER_BYTES:
             head = ipv4.build_header(src, dst, proto, size, ident=ident, tos=tos) + header
             packet = TxPacket(path, head, (payload,) if payload else ())
-            self.push(packet, ipv4.HEADER_BYTES + size)
+            self._enqueue([packet])
         else:
             self._enqueue(self._fragments(path, src, dst, proto, ident, tos, header, payload))
 
-    def next_ident(self) -> int:
-        """Non-atomic datagrams differ (RFC 6864 4.2)."""
-        self._ident = ident = (self._ident + 1) & 0xFFFF
-        return ident
+    def send_datagram(
+        self, path: Path, src: int, dst: int, src_port: int, dst_port: int, payload: bytes
+    ) -> None:
+        """Queue a UDP datagram that fits the MTU, its checksum left to the link; dropped over the limit.
 
-    def push(self, packet: TxPacket, size: int) -> None:
-        """Queue one finished packet of `size` bytes; over the limit it is dropped."""
+        With `Link.uso` it may join one of its flow that is waiting already.
+        """
+        flow = (path, src, dst, src_port, dst_port)
+        size = len(payload)
         if (
-            len(self._queue) >= self._limits.output_packets
-            or self.queued_bytes + size > self._limits.output_bytes
+            self._datagrams >= self._limits.output_packets
+            or self.queued_bytes + DATAGRAM_HEADERS + size > self._limits.output_bytes
         ):
-            self._drop([packet])
+            self._drop([self._seal(_Bundle(flow, payload, 0))])
             return
-        self._queue.append(packet)
-        self.queued_bytes += size
+        self._datagrams += 1
+        bundle = self._open.get(flow)
+        if bundle is not None and 0 < size <= bundle.gso_size and size <= bundle.room:
+            bundle.payloads.append(payload)
+            bundle.room -= size
+            self.queued_bytes += size
+            if size < bundle.gso_size or len(bundle.payloads) == MAX_BUNDLE:
+                del self._open[flow]
+            return
+        bundle = _Bundle(flow, payload, self._link.max_superframe - DATAGRAM_HEADERS - size)
+        self.queue.append(bundle)
+        self.queued_bytes += DATAGRAM_HEADERS + size
+        if self._link.uso and self.tap is None and size:  # captures shall show datagrams
+            self._open[flow] = bundle
+        else:
+            self._open.pop(flow, None)
+
+    def _seal(self, bundle: _Bundle) -> TxPacket:
+        path, src, dst, src_port, dst_port = bundle.flow
+        payloads = bundle.payloads
+        size = bundle.gso_size if len(payloads) == 1 else sum(map(len, payloads))
+        ident = self._take_idents(len(payloads))
+        header = udp.build_offloaded(src, dst, src_port, dst_port, size, ident)
+        gso_size = bundle.gso_size if len(payloads) > 1 else 0
+        return TxPacket(
+            path, header, tuple(payloads) if size else (), gso_size, ipv4.HEADER_BYTES, udp.CHECKSUM_OFFSET
+        )
+
+    def _take_idents(self, count: int) -> int:
+        """The first of `count` in a row: non-atomic datagrams differ (RFC 6864 4.2)."""
+        ident = (self._ident + 1) & 0xFFFF
+        self._ident = (self._ident + count) & 0xFFFF
+        return ident
 
     def _fragments(
         self,
@@ -98,12 +156,13 @@ class Output:
         """All fragments or none: half a datagram is of use to nobody."""
         size = sum(map(packet_bytes, packets))
         if (
-            len(self._queue) + len(packets) > self._limits.output_packets
+            self._datagrams + len(packets) > self._limits.output_packets
             or self.queued_bytes + size > self._limits.output_bytes
         ):
             self._drop(packets)
             return
-        self._queue.extend(packets)
+        self.queue.extend(packets)
+        self._datagrams += len(packets)
         self.queued_bytes += size
 
     def _drop(self, packets: list[TxPacket]) -> None:
@@ -113,13 +172,12 @@ class Output:
                 self.tap("out", complete_pieces(packet), packet.path, self.now, "ip.output_full")
 
     def take(self, count: int) -> list[TxPacket]:
-        if len(self._queue) <= count:
-            packets = list(self._queue)
-            self._queue.clear()
-            self.queued_bytes = 0
-            return packets
-        packets = [self._queue.popleft() for _ in range(count)]
+        queue = self.queue
+        taken = [queue.popleft() for _ in range(min(count, len(queue)))]
+        packets = [self._seal(entry) if isinstance(entry, _Bundle) else entry for entry in taken]
+        self._open.clear()
         self.queued_bytes -= sum(map(packet_bytes, packets))
+        self._datagrams -= sum(len(packet.payload) or 1 for packet in packets)
         return packets
 
 

@@ -54,6 +54,8 @@ class Link:
     """The link takes superframes and cuts them by `gso_size`. Needs `checksum_offload`."""
     max_superframe: int = 65_535
     """Largest IPv4 packet handed to a `tso` link, bytes."""
+    uso: bool = False
+    """The link cuts UDP superframes by `gso_size`, as UDP_SEGMENT does. Needs `checksum_offload`."""
 
 
 class TxPacket(NamedTuple):

@@ -19,7 +19,6 @@ from juneau.netstack.types import (
     Path,
     Refused,
     Rng,
-    TxPacket,
 )
 from juneau.netstack.wire import udp as wire
 from juneau.netstack.wire.checksum import ones_sum, ones_sum_of, pseudo_sum
@@ -186,12 +185,7 @@ class UdpLayer:
         if len(payload) > self._offload_room:
             self._send_summed(socket.local.port, payload, remote, path, src)
             return
-        output = self._output
-        header = wire.build_offloaded(
-            src, remote.ip, socket.local.port, remote.port, len(payload), output.next_ident()
-        )
-        packet = TxPacket(path, header, (payload,) if payload else (), 0, HEADER_BYTES, wire.CHECKSUM_OFFSET)
-        output.push(packet, len(header) + len(payload))
+        self._output.send_datagram(path, src, remote.ip, socket.local.port, remote.port, payload)
 
     def _send_summed(self, src_port: int, payload: bytes, remote: Endpoint, path: Path, src: int) -> None:
         """The checksum is ours to complete: the link does not, or there will be fragments."""

@@ -89,7 +89,8 @@ class PacketPlane:
         Superframes leave room for Ethernet below the 64 KiB from which on the kernel cuts them in software.
         """
         offload = self.settings.offload
-        return Link(self.settings.mtu, checksum_offload=offload, tso=offload, max_superframe=65_521)
+        uso = self._reader.tap.uso  # packet sockets learnt it in the same release
+        return Link(self.settings.mtu, offload, offload, max_superframe=65_521, uso=uso)
 
     @property
     def tap_ifindex(self) -> int:

@@ -19,7 +19,7 @@ from typing import Final
 
 from juneau.netstack.tap import Tap, complete_pieces
 from juneau.netstack.types import TxPacket
-from juneau.netstack.wire import vnet
+from juneau.netstack.wire import tcp, udp, vnet
 from juneau.packetplane.types import PlaneSettings, ReturnPath
 
 _ETHERNET_BYTES: Final = 14
@@ -35,6 +35,9 @@ _REASONS: Final = {
     errno.ENXIO: "tx.no_device",
     errno.ENODEV: "tx.no_device",
 }
+
+_GSO_BY_CHECKSUM: Final = {tcp.CHECKSUM_OFFSET: vnet.GSO_TCPV4, udp.CHECKSUM_OFFSET: vnet.GSO_UDP_L4}
+"""Where the checksum is in its header says whose it is."""
 
 MacOf = Callable[[ReturnPath, bytes], bytes]
 """The Ethernet source for packets of a source IP (4 bytes) to a path."""
@@ -124,7 +127,7 @@ def _vnet_header(header_bytes: int, gso_size: int, csum_start: int, csum_offset:
         return vnet.PLAIN
     return vnet.HEADER.pack(
         vnet.F_NEEDS_CSUM,
-        vnet.GSO_TCPV4 if gso_size else vnet.GSO_NONE,
+        _GSO_BY_CHECKSUM[csum_offset] if gso_size else vnet.GSO_NONE,
         _ETHERNET_BYTES + header_bytes,
         gso_size,
         _ETHERNET_BYTES + csum_start,

@@ -66,6 +66,13 @@ def test_a_superframe_describes_itself(path: ReturnPath) -> None:
     assert wire.frames == [described + ETHER + HEADER + b"abcd"]
 
 
+def test_a_superframe_of_datagrams(path: ReturnPath) -> None:
+    wire = Wire()
+    wire.send([TxPacket(path, HEADER[:28], (b"ab", b"cd"), 2, 20, 6)])
+    described = vnet.HEADER.pack(vnet.F_NEEDS_CSUM, vnet.GSO_UDP_L4, 14 + 28, 2, 34, 6)
+    assert wire.frames == [described + ETHER + HEADER[:28] + b"abcd"]
+
+
 def test_a_partial_checksum_without_segmentation(path: ReturnPath) -> None:
     wire = Wire()
     wire.send([TxPacket(path, HEADER, (), 0, 20, 6)])
