@@ -25,6 +25,8 @@ from bench.workloads import WORKLOADS
 RESULTS: Final = ROOT / "bench" / "results"
 ROUNDS, SECONDS = 5, 2.0
 QUICK_SECONDS: Final = 0.4
+BUSY: Final = 1.0
+"""Load average above which somebody else is using the CPUs that are measured."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         workloads, peers = _choose(options)
+        load = os.getloadavg()[0]
+        if load > BUSY:
+            print(f"bench: the machine is busy (load {load:.1f}): do not trust the figures", file=sys.stderr)
         seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
         settings = Settings(pin=not options.no_pin, offload=not options.no_offload)
         found = run(peers, workloads, settings, rounds=options.rounds, seconds=seconds)
@@ -50,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seconds a measurement": seconds,
         "pinned": bool(settings.server()),
         "offload": settings.offload,
+        "load average before": round(load, 2),
     }
     _tell(found, about)
     if folder := _folder(options):
