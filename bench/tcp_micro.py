@@ -46,7 +46,7 @@ class Bench:
             "!HHIIHHHH", self.port, OURS.port, seq, (self.iss + ack) % 2**32, words, 8_000, 0, 0
         )
         segment = memoryview(header + options + payload)
-        self.tcp.receive(IP, segment, "path", self.now, csum_ok=True)
+        self.tcp.receive(IP.src, IP.dst, IP.tos, segment, "path", self.now, True)
 
     def settle(self) -> list[TxPacket]:
         self.events.clear()

@@ -177,6 +177,10 @@ class Reassembler:
                 expired.append(Expired(*datagram.first, key.path))
         return expired
 
+    @property
+    def idle(self) -> bool:
+        return not self._datagrams
+
     def next_timeout(self) -> Micros | None:
         return next(iter(self._datagrams.values())).deadline if self._datagrams else None
 

@@ -7,7 +7,7 @@ rest. The driver calls `receive` for each packet and then, once per batch, `take
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from juneau.netstack.counters import Counters
 from juneau.netstack.events import Event
@@ -31,6 +31,10 @@ _unpack_header = ipv4.HEADER.unpack_from
 _make_header = ipv4.Ipv4Header._make
 
 
+class Receive(Protocol):
+    def __call__(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None: ...
+
+
 class Stack:
     def __init__(
         self,
@@ -49,13 +53,19 @@ class Stack:
         self.counters = Counters()
         self.addresses: set[int] = set()
         """Read it; change it by `add_address` and `remove_address`."""
-        self._events: list[Event] = []
+        self.events: list[Event] = []
+        """What the application has yet to hear. Take them by `take_events`, or some and clear the rest."""
         self._output = Output(link, limits, self.counters, rng)
         self._reassembler = Reassembler(limits, self.counters)
-        self.tcp = TcpLayer(link, limits, tcp, rng, secret, self.counters, self._events)
-        self._udp = UdpLayer(link, limits, self.counters, self._events, self._output, self.addresses, rng)
+        self.tcp = TcpLayer(link, limits, tcp, rng, secret, self.counters, self.events)
+        self._udp = UdpLayer(link, limits, self.counters, self.events, self._output, self.addresses, rng)
         self._icmp = IcmpLayer(limits, self.counters, self._output, self.tcp, self._udp)
         self._tap: Tap | None = None
+        self.receive: Receive = self._receive
+        """Take one IPv4 packet, whose buffer the stack may keep; never raises for any bytes.
+
+        `csum_ok`: the link vouches for the L4 checksum (not for IPv4's or ICMP's).
+        """
         self._odd_to_output = True
         self.loopback = False
         """The link brings back what the stack sends to itself: it may come from here or from 127/8."""
@@ -76,36 +86,28 @@ class Stack:
 
     # Packets in
 
-    def receive(self, packet: Buffer, path: Path, now: Micros, *, csum_ok: bool = False) -> None:
-        """Take one IPv4 packet, whose buffer the stack may keep; never raises for any bytes.
-
-        `csum_ok`: the link vouches for the L4 checksum (not for IPv4's or ICMP's).
-        """
-        if self._tap is not None:
-            self._receive_tapped(packet, path, now, csum_ok)
-        else:
-            self._receive(packet, path, now, csum_ok)
-
-    def _receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
+    def _receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
         """The fast path: a whole packet for us, without options, in one look at the header."""
         self.counters.add("ip.received")
-        if len(packet) >= HEADER_BYTES:
+        size = len(packet)
+        if size >= HEADER_BYTES:
             fields = _unpack_header(packet)
-            version_ihl, _, total_length, _, flags_offset, ttl, proto, _, src, dst = fields
+            version_ihl, tos, total_length, _, flags_offset, ttl, proto, _, src, dst = fields
             if (
                 version_ihl == 0x45
                 and dst in self.addresses
                 and not flags_offset & FRAGMENT_MASK
-                and HEADER_BYTES <= total_length <= len(packet)
+                and HEADER_BYTES <= total_length <= size
                 and not (sum(fields) + 255 * (version_ihl + ttl)) % 0xFFFF  # both are high bytes
-                and not is_martian(src)
+                and 0x0100_0000 <= src < 0xE000_0000  # not is_martian(src)
+                and src >> 24 != 127
                 and src not in self.addresses
             ):
-                if len(packet) - total_length > MAX_PADDING:
+                if size - total_length > MAX_PADDING:
                     packet = bytes(packet[:total_length])  # whoever queues a view must not pin the rest
                 payload = memoryview(packet)[HEADER_BYTES:total_length]
                 if proto == PROTO_TCP:
-                    self.tcp.receive(_make_header(fields), payload, path, now, csum_ok=csum_ok)
+                    self.tcp.receive(src, dst, tos, payload, path, now, csum_ok)
                 elif proto != PROTO_UDP:
                     self._deliver(_make_header(fields), payload, packet, path, now, csum_ok=csum_ok)
                 elif not self._udp.receive(src, dst, payload, path, now, csum_ok):
@@ -152,7 +154,7 @@ class Stack:
         csum_ok: bool,
     ) -> None:
         if header.proto == PROTO_TCP:
-            self.tcp.receive(header, payload, path, now, csum_ok=csum_ok)
+            self.tcp.receive(header.src, header.dst, header.tos, payload, path, now, csum_ok)
         elif header.proto == PROTO_UDP:
             if not self._udp.receive(header.src, header.dst, payload, path, now, csum_ok):
                 self._refuse(icmp.CODE_PORT, header, packet, path, now)
@@ -175,10 +177,14 @@ class Stack:
 
     def next_timeout(self) -> Micros | None:
         """When `handle_timeout` or `take_packets` is due, maybe in the past; None: only input matters."""
-        if self._output or self.tcp.wants_output:
+        if self._output.queue or self.tcp.wants_output:
             return self._output.now
         due = [t for t in (self._reassembler.next_timeout(), self.tcp.next_timeout()) if t is not None]
         return min(due, default=None)
+
+    def quiet_until(self, at: Micros) -> bool:
+        """Whether nothing is due before `at`, as far as a glance can tell: a timer set for then may stay."""
+        return not self._output.queue and self._reassembler.idle and self.tcp.quiet_until(at)
 
     # Packets and events out
 
@@ -191,7 +197,7 @@ class Stack:
     def take_packets(self, now: Micros, budget: int = 64) -> list[TxPacket]:
         """Up to `budget` packets: half for ICMP and UDP, half for TCP, what one leaves goes to the other."""
         self._output.now = now
-        if not self._output:
+        if not self._output.queue:
             packets = self.tcp.take_packets(now, budget)
         else:
             share = budget - budget // 2 if self._odd_to_output else budget // 2
@@ -206,8 +212,8 @@ class Stack:
         return packets
 
     def take_events(self) -> list[Event]:
-        events = self._events[:]
-        self._events.clear()
+        events = self.events[:]
+        self.events.clear()
         return events
 
     # For applications
@@ -237,8 +243,9 @@ class Stack:
     @tap.setter
     def tap(self, tap: Tap | None) -> None:
         self._tap = self._output.tap = tap
+        self.receive = self._receive if tap is None else self._receive_tapped
 
-    def _receive_tapped(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool) -> None:
+    def _receive_tapped(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
         self._output.now = now
         self.counters.last_drop = None
         self._receive(packet, path, now, csum_ok)

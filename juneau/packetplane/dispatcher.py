@@ -25,7 +25,10 @@ _ETH_P_IP: Final = 0x0800
 _ETHERNET: Final = Struct("!HIHIH")  # stamp (see abi.Stamp), ethertype
 _VNET_ETHERNET: Final = Struct("!BB8xHIHIH")  # vnet flags and gso_type first; the rest of it is host order
 _MIN_IPV4: Final = 20
-_GSO_KINDS: Final = frozenset({vnet.GSO_NONE, vnet.GSO_TCPV4, vnet.GSO_UDP_L4})
+_GSO_UDP: Final = frozenset({vnet.GSO_UDP_L4, vnet.GSO_UDP_L4 | vnet.GSO_ECN})
+_GSO_KINDS: Final = _GSO_UDP | {
+    kind | ecn for kind in (vnet.GSO_NONE, vnet.GSO_TCPV4) for ecn in (0, vnet.GSO_ECN)
+}
 _CSUM_OK: Final = vnet.F_NEEDS_CSUM | vnet.F_DATA_VALID
 
 Receiver = Callable[[int], "StackInput | None"]
@@ -49,48 +52,24 @@ class Dispatcher:
         self._vnet_header = vnet_header
         self._ip_at = (vnet.HEADER_BYTES if vnet_header else 0) + _ETHERNET.size
 
-    def read_batch(self, read: Callable[[], bytes], budget: int) -> int:
+    def read_batch(self, read: Callable[[], bytes | None], budget: int) -> int:
         """Take up to `budget` frames; returns how many there were.
 
-        `read` raises BlockingIOError when it is empty, OSError when it broke: what came before is delivered,
+        `read` returns None when it is empty and raises OSError when it broke: what came before is delivered,
         then it is raised.
         """
         now = monotonic_us()
         touched: dict[int, StackInput] = {}
         taken = 0
         try:
-            while taken < budget:
-                frame = read()
+            while taken < budget and (frame := read()) is not None:
                 taken += 1
-                self._deliver(frame, now, touched)
-        except BlockingIOError:
-            pass
+                path = self._path_of(frame)
+                if path is not None:
+                    self._deliver(frame, path, now, touched)
         finally:
             self._settle(touched)
         return taken
-
-    def _deliver(self, frame: bytes, now: Micros, touched: dict[int, StackInput]) -> None:
-        path = self._path_of(frame)
-        if path is None:
-            return
-        vpc_id = path.nic.tenant.vpc_id
-        packet = memoryview(frame)[self._ip_at :]
-        csum_ok = self._vnet_header and bool(frame[0] & _CSUM_OK or frame[1])
-        try:
-            stack = touched.get(vpc_id) or self.receiver(vpc_id)
-            if stack is None:
-                self._drop(frame, "rx.no_stack")
-                return
-            touched[vpc_id] = stack
-            if self._vnet_header and frame[1] & ~vnet.GSO_ECN == vnet.GSO_UDP_L4:
-                if not _receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now):
-                    self._drop(frame, "rx.gso_kind")
-            else:
-                stack.receive(packet, path, now, csum_ok)
-        except Exception:  # noqa: BLE001
-            # A stack takes any bytes; if one has a bug, the other tenants must not feel it.
-            self._drop(frame, "rx.stack_error")
-            _log.exception("stack of vpc %d raised on a packet of %s", vpc_id, path.nic.ifname)
 
     def _path_of(self, frame: bytes) -> ReturnPath | None:
         """Whose frame it is, by its stamp; None: counted and dropped."""
@@ -99,22 +78,49 @@ class Dispatcher:
             return None
         if self._vnet_header:
             _, gso, dst_tag, subnet_id, src_tag, ifindex, ethertype = _VNET_ETHERNET.unpack_from(frame)
-            if gso & ~vnet.GSO_ECN not in _GSO_KINDS:
+            if gso not in _GSO_KINDS:
                 self._drop(frame, "rx.gso_kind")
                 return None
         else:
             dst_tag, subnet_id, src_tag, ifindex, ethertype = _ETHERNET.unpack_from(frame)
+        path = self.paths.get(ifindex)
+        if (
+            path is not None
+            and path.subnet_id == subnet_id
+            and dst_tag == STAMP_TAG == src_tag
+            and ethertype == _ETH_P_IP
+        ):
+            return path
         if dst_tag != STAMP_TAG or src_tag != STAMP_TAG:
             self._drop(frame, "rx.no_stamp")
         elif ethertype != _ETH_P_IP:
             self._drop(frame, "rx.not_ip")
-        elif (path := self.paths.get(ifindex)) is None:
-            self._drop(frame, "rx.unknown_nic")
-        elif path.nic.tenant.subnet_id != subnet_id:
-            self._drop(frame, "rx.wrong_subnet")
         else:
-            return path
+            self._drop(frame, "rx.unknown_nic" if path is None else "rx.wrong_subnet")
         return None
+
+    def _deliver(self, frame: bytes, path: ReturnPath, now: Micros, touched: dict[int, StackInput]) -> None:
+        vpc_id = path.vpc_id
+        try:
+            stack = touched.get(vpc_id)
+            if stack is None:
+                stack = self.receiver(vpc_id)
+                if stack is None:
+                    self._drop(frame, "rx.no_stack")
+                    return
+                touched[vpc_id] = stack
+            packet = memoryview(frame)[self._ip_at :]
+            if not self._vnet_header:
+                stack.receive(packet, path, now, False)
+            elif frame[1] not in _GSO_UDP:
+                # A superframe has partial sums: nobody has had a chance to spoil them.
+                stack.receive(packet, path, now, bool(frame[0] & _CSUM_OK or frame[1]))
+            elif not _receive_datagrams(stack, packet, vnet.HEADER.unpack_from(frame)[3], path, now):
+                self._drop(frame, "rx.gso_kind")
+        except Exception:  # noqa: BLE001
+            # A stack takes any bytes; if one has a bug, the other tenants must not feel it.
+            self._drop(frame, "rx.stack_error")
+            _log.exception("stack of vpc %d raised on a packet of %s", vpc_id, path.nic.ifname)
 
     def _drop(self, frame: bytes, reason: str) -> None:
         self._counters[reason] += 1

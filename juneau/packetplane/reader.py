@@ -61,7 +61,7 @@ class TapReader:
         for fd in self.tap.fds:
             loop.remove_reader(fd)
 
-    def _on_readable(self, read: Callable[[], bytes]) -> None:
+    def _on_readable(self, read: Callable[[], bytes | None]) -> None:
         try:
             taken = self._dispatcher.read_batch(read, self._settings.frame_budget)
         except OSError as err:

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -78,12 +79,13 @@ class Tap:
         except OSError as err:
             raise PlaneError(f"steer tap {self.name}: {err.strerror} (needs Linux 4.16)") from err
 
-    def reads(self) -> list[tuple[int, Callable[[], bytes]]]:
+    def reads(self) -> list[tuple[int, Callable[[], bytes | None]]]:
         """Each queue's descriptor and what takes one frame of it, in memory of its own.
 
-        That raises BlockingIOError: none now; OSError: the device broke.
+        That returns None: none now (an exception for it, as `os.read` has, costs more than the system call);
+        it raises OSError: the device broke.
         """
-        return [(fd, partial(os.read, fd, READ_BYTES)) for fd in self.fds]
+        return [(fd, partial(FileIO(fd, closefd=False).read, READ_BYTES)) for fd in self.fds]
 
     def close(self) -> None:
         """The device stays."""

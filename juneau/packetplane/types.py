@@ -96,6 +96,12 @@ class ReturnPath:
     """Source IP → Ethernet header, filled by the sender."""
     alive: bool = True
     """False once the NIC is gone: sends are dropped, a new Pod on the same ifindex never gets them."""
+    vpc_id: int = field(init=False, repr=False)
+    subnet_id: int = field(init=False, repr=False)
+    """Both the tenant's, at hand for every packet."""
+
+    def __post_init__(self) -> None:
+        self.vpc_id, self.subnet_id = self.nic.tenant.vpc_id, self.nic.tenant.subnet_id
 
     @property
     def tenant(self) -> TenantId:

@@ -230,7 +230,7 @@ class TestSend:
         socket = sim.stack.udp_bind(DNS)
         for _ in range(70_000):
             socket.send(b"", POD, "pod-a")
-            if len(sim.stack._output) == 1_000:
+            if len(sim.stack._output.queue) == 1_000:
                 idents = [Ipv4.decode(packet).ident for packet in sim.sent()]
                 assert len(set(idents)) == 1_000
         first = Sim()

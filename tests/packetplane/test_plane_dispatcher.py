@@ -60,13 +60,7 @@ def frame(
 def feed(dispatcher: Dispatcher, *frames: bytes, budget: int = 64) -> int:
     left: Iterator[bytes] = iter(frames)
 
-    def read() -> bytes:
-        try:
-            return next(left)
-        except StopIteration:
-            raise BlockingIOError from None
-
-    return dispatcher.read_batch(read, budget)
+    return dispatcher.read_batch(lambda: next(left, None), budget)
 
 
 class Room:

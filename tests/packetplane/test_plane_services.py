@@ -56,11 +56,10 @@ async def serving(plane: PacketPlane, stacks: dict[int, MiniTcp]) -> AsyncIterat
         plane.stop()
 
 
-def count_frames(read: Callable[[], bytes]) -> int:
+def count_frames(read: Callable[[], bytes | None]) -> int:
     count = 0
-    with suppress(BlockingIOError):
-        while read():
-            count += 1
+    while read():
+        count += 1
     return count
 
 

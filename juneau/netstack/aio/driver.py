@@ -26,7 +26,7 @@ from juneau.netstack.events import (
 from juneau.netstack.types import MILLISECOND, Buffer, Micros, Path, TxPacket
 
 if TYPE_CHECKING:
-    from juneau.netstack.stack import Stack
+    from juneau.netstack.stack import Receive, Stack
 
 TX_BURST: Final = 256
 """Packets one stack sends per turn of the loop, a millisecond or two; other tenants come between."""
@@ -44,6 +44,10 @@ def monotonic_us() -> Micros:
 
 UNSENT_CHECKS: Final = 16
 """Looks at all send queues per quota written: it is overrun by a sixteenth, or by one write."""
+
+
+def _deaf(packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
+    """What a closed driver makes of packets."""
 
 
 class Endable(Protocol):
@@ -89,10 +93,10 @@ class Driver:
 
     # Packets
 
-    def receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
-        """Take a packet; the caller settles once after its batch."""
-        if not self._closed:
-            self.stack.receive(packet, path, now, csum_ok=csum_ok)
+    @property
+    def receive(self) -> Receive:
+        """Takes a packet; the caller settles once after its batch."""
+        return _deaf if self._closed else self.stack.receive
 
     def settle(self) -> None:
         """Deliver events, send what is due, arm the timer.
@@ -112,16 +116,19 @@ class Driver:
 
     def _deliver_all(self) -> bool:
         """True: there was something to deliver."""
-        stack, told = self.stack, False
+        events = self.stack.events
+        if not events:
+            return False
         self._settling = True
         try:
-            while batch := stack.take_events():
-                told = True
+            while events:
+                batch = events[:]
+                events.clear()
                 for event in batch:
                     deliver(event)
         finally:
             self._settling = False
-        return told
+        return True
 
     def wake(self) -> None:
         """Settle once more in this turn of the loop."""
@@ -137,13 +144,13 @@ class Driver:
         if self._settling or self._closed:
             self._again = True  # settling: a link that answers inside `send`
             return
-        stack = self.stack
         self._deliver_all()
         full = self._transmit(now)
         if self._again or full:
             self._again = False
             self.wake()
-        self._arm(stack.next_timeout(), now)
+        if self._timer is None or not self.stack.quiet_until(self._timer_at):
+            self._arm(self.stack.next_timeout(), now)
 
     def _transmit(self, now: Micros) -> bool:
         """True: there may be more than one turn's burst."""
@@ -257,6 +264,10 @@ class Driver:
 def deliver(event: Any) -> None:
     """Tell whom the application put behind the connection, listener or socket, if it still holds it."""
     kind = type(event)
+    if kind is Readable:  # most are
+        if (user := event.conn.user) is not None:
+            user.on_readable()
+        return
     if kind is Accepted:
         user = event.listener.user
     elif kind is DatagramReady or kind is DatagramError:
@@ -265,9 +276,7 @@ def deliver(event: Any) -> None:
         user = event.conn.user
     if user is None:
         return
-    if kind is Readable:
-        user.on_readable()
-    elif kind is DatagramReady:
+    if kind is DatagramReady:
         user.on_datagrams()
     elif kind is Writable:
         user.on_writable()

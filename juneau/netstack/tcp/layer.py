@@ -38,7 +38,6 @@ from juneau.netstack.types import (
 from juneau.netstack.wire import tcp
 from juneau.netstack.wire.checksum import ones_sum
 from juneau.netstack.wire.icmp import IcmpErrorKind
-from juneau.netstack.wire.ipv4 import Ipv4Header
 from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, RST, SYN, URG
 
 _MASK: Final = 0xFFFF_FFFF
@@ -116,7 +115,7 @@ class TcpLayer:
     # --- in ---
 
     def receive(
-        self, ip: Ipv4Header, segment: memoryview, path: Path, now: Micros, *, csum_ok: bool = False
+        self, src: int, dst: int, tos: int, segment: memoryview, path: Path, now: Micros, csum_ok: bool
     ) -> None:
         """Take a segment addressed to this stack. `csum_ok`: the link vouches for the checksum."""
         size = len(segment)
@@ -128,12 +127,12 @@ class TcpLayer:
         if header < 20 or header > size:
             self.counters.drop("tcp.drop.malformed")
             return
-        if not csum_ok and (ip.src + ip.dst + 6 + size + ones_sum(segment)) % 0xFFFF:
+        if not csum_ok and (src + dst + 6 + size + ones_sum(segment)) % 0xFFFF:
             self.counters.drop("tcp.drop.checksum")
             return
         self._now = now
         flags = offset_flags & 0x1FF
-        seg = Segment(seq, ack, flags, window, segment[header:], path, ip.tos & 3)
+        seg = Segment(seq, ack, flags, window, segment[header:], path, tos & 3)
         if header > 20:
             if header == 32:
                 layout, seg.ts_val, seg.ts_ecr = tcp.TIMESTAMP_WORDS.unpack_from(segment, _STAMP_AT)
@@ -143,7 +142,7 @@ class TcpLayer:
                 self._read_options(seg, segment[20:header])
         if flags & URG:
             seg.urgent = urgent
-        flow = (ip.dst, dst_port, ip.src, src_port)
+        flow = (dst, dst_port, src, src_port)
         entry = self._table.get(flow)  # type: ignore[call-overload]  # equal to, and hashed as, a FourTuple
         if entry is not None:
             entry.receive(seg, now)
@@ -490,6 +489,12 @@ class TcpLayer:
         if self._time_wait:
             at = min(at, next(iter(self._time_wait.values())).expires_at)
         return None if at == NEVER else at
+
+    def quiet_until(self, at: Micros) -> bool:
+        """Whether neither packets nor a timer before `at` wait. A timer that is void by now counts."""
+        if self._ready or self._replies or self._timers.bound < at:
+            return False
+        return not self._time_wait or next(iter(self._time_wait.values())).expires_at >= at
 
     def handle_timeout(self, now: Micros) -> None:
         self._now = now

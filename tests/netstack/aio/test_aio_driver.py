@@ -44,9 +44,8 @@ class StandIn:
     def next_timeout(self) -> Micros | None:
         return self.deadline
 
-    def take_events(self) -> list[Any]:
-        events, self.events = self.events, []
-        return events
+    def quiet_until(self, at: Micros) -> bool:
+        return self.deadline is None or self.deadline >= at
 
     def take_packets(self, now: Micros, budget: int) -> list[TxPacket]:
         count = min(budget, self.waiting)

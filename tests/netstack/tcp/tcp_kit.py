@@ -61,7 +61,7 @@ class Host:
 
     def receive(self, packet: bytes, *, csum_ok: bool = False) -> None:
         header, payload = ipv4.parse(packet)
-        self.tcp.receive(header, payload, "path", self.now, csum_ok=csum_ok)
+        self.tcp.receive(header.src, header.dst, header.tos, payload, "path", self.now, csum_ok)
 
     def take(self, budget: int = 1_000) -> list[TxPacket]:
         return self.tcp.take_packets(self.now, budget)
