@@ -65,7 +65,7 @@ class DatagramBinding(asyncio.DatagramProtocol):
         events: Counter[str],
         reporter: Reporter,
     ) -> None:
-        self._spec, self._handle = spec, handle
+        self._origin, self._handle = (spec.tenant, spec.service_id, spec.addr), handle
         self._events, self._reporter = events, reporter
         self._queue = WorkerQueue(workers=limits.workers, depth=limits.queue, timeout_s=limits.timeout_s)
         self._transport: Any = None
@@ -78,7 +78,7 @@ class DatagramBinding(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self._events["udp.requests"] += 1
-        request = PacketRequest(self._spec.tenant, self._spec.service_id, self._spec.addr, addr, data)
+        request = PacketRequest(*self._origin, addr, data)
         try:
             work = self._handle(request, Responder(self, addr))
         except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error

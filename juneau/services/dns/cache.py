@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -66,6 +67,8 @@ class Cache:
             self._vpcs.popitem(last=False)
 
 
+NEVER: Final = math.inf
+"""`Hot.until` of what only a new view makes untrue; compared by identity, so that no clock is read."""
 HOT_PER_TENANT: Final = 4096
 HOT_MAX_QUERY: Final = 300
 """Bytes; a longer query carries options that change from one to the next."""

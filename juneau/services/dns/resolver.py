@@ -5,16 +5,16 @@ Order: the caller's view of the cluster zone, private reverse zones, what upstre
 
 from __future__ import annotations
 
-import math
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from juneau.model.cluster import ClusterView, Subnet, Vpc
 from juneau.model.ids import TenantId
-from juneau.services.dns.cache import Hot, HotAnswers, Known
+from juneau.services.dns.cache import NEVER, Hot, HotAnswers, Known
 from juneau.services.dns.forwarder import Count, Forwarder, lookalike
 from juneau.services.dns.message import (
     CLASS_IN,
@@ -81,18 +81,23 @@ class Resolver:
             vpc: tuple(map(parse_upstream, servers)) for vpc, servers in settings.vpc_upstreams.items()
         }
 
-    def resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool = False) -> Outcome:
-        """The answer to any bytes: bytes, None: silence, or a call that gives bytes later. Never raises."""
+    def resolve(
+        self, message: bytes, tenant: TenantId, events: Counter[str], *, tcp: bool = False
+    ) -> Outcome:
+        """The answer to any bytes: bytes, None: silence, or a call that gives bytes later. Never raises.
+
+        What happens is counted in `events`.
+        """
         view = self._view()
         if view is not self._zone.view:
             self._zone = self._make_zone(view)
             self._hot.clear()
         hot = self._hot.get(tenant, tcp, message)
-        if hot is not None and self._clock() < hot.until:
+        if hot is not None and (hot.until is NEVER or self._clock() < hot.until):
             for event in hot.events:
-                count(event)
+                events[event] += 1
             return message[:2] + hot.wire
-        return self._resolve(message, tenant, count, tcp=tcp)
+        return self._resolve(message, tenant, partial(_add, events), tcp=tcp)
 
     def _resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool) -> Outcome:
         try:
@@ -117,7 +122,7 @@ class Resolver:
             return outcome
         wire = self._finish(query, outcome, count, tcp=tcp)
         if len(outcome.answers) < 2 and outcome.rcode in KEPT_RCODES:  # several are shuffled each time
-            self._hot.put(tenant, tcp, message, Hot(wire[2:], (_event(outcome.rcode),), math.inf))
+            self._hot.put(tenant, tcp, message, Hot(wire[2:], (_event(outcome.rcode),), NEVER))
         return wire
 
     def servers_of(self, vpc: str) -> Sequence[Upstream]:
@@ -263,6 +268,10 @@ def _completed(alias: Alias, message: bytes, qtype: int) -> Answer:
     except ValueError:  # Malformed too
         return Answer(Rcode.SERVFAIL, True, alias.records)
     return Answer(rcode, True, alias.records + found)
+
+
+def _add(events: Counter[str], event: str) -> None:
+    events[event] += 1
 
 
 def _event(rcode: int) -> str:

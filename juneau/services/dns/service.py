@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable
 from ipaddress import IPv4Address
 from typing import Any
@@ -43,11 +42,11 @@ class DnsService(VirtualService):
         assert self._resolver is not None, "bound before start"
         events = self.context.metrics.of(tenant, self.name)
         events["dns.queries_tcp" if tcp else "dns.queries_udp"] += 1
-        return self._resolver.resolve(message, tenant, lambda event: _add(events, event), tcp=tcp)
+        return self._resolver.resolve(message, tenant, events, tcp=tcp)
 
     def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | None:
         """Known answers leave in the reader's turn; only what must be asked for costs a task."""
-        outcome = self.resolve(bytes(request.payload), request.tenant, tcp=False)
+        outcome = self.resolve(request.payload, request.tenant, tcp=False)
         if isinstance(outcome, bytes):
             responder.write_response(outcome)
         elif outcome is not None:
@@ -136,7 +135,3 @@ class TcpClient:
 
 async def _respond_later(outcome: Pending, responder: Responder) -> None:
     responder.write_response(await outcome())
-
-
-def _add(events: Counter[str], event: str) -> None:
-    events[event] += 1
