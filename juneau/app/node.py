@@ -21,7 +21,7 @@ from juneau.netstack.limits import Limits
 from juneau.netstack.stack import Stack
 from juneau.packetplane import DesiredState, Nic, PacketPlane, StackInput, SubnetEntry
 from juneau.services.framework import VirtualService
-from juneau.services.host import ServiceHost
+from juneau.services.host import ServiceHost, in_turns
 from juneau.services.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -52,22 +52,23 @@ class Node:
             self._known = frozenset(view.vpc_by_id)
             desired = DesiredState(tuple(_entries(view)), tuple(nics))
             await asyncio.to_thread(self.plane.apply, desired)
-            self._answer_at_gateways(view)
+            await self._answer_at_gateways(view)
             await self.host.update(view)
             for vpc_id in self._stacks.keys() - self._known:
                 self._stacks.pop(vpc_id).close()
 
-    def _answer_at_gateways(self, view: ClusterView) -> None:
+    async def _answer_at_gateways(self, view: ClusterView) -> None:
         """A gateway owns no interface, yet people ping it first: the stack answers for it."""
         wanted = {_gateway(view, subnet) for subnet in view.subnets.values()}
-        for vip in self._gateways - wanted:
+        async for vip in in_turns(self._gateways - wanted):
             self.plane.remove_vip(vip)
             if vip.tenant.vpc_id in self._stacks:
                 self._stacks[vip.tenant.vpc_id].remove_address(int(vip.ip))
-        for vip in wanted - self._gateways:
+            self._gateways.discard(vip)
+        async for vip in in_turns(wanted - self._gateways):
             self.stack(vip.tenant.vpc_id).add_address(int(vip.ip))
             self.plane.add_vip(vip)
-        self._gateways = wanted
+            self._gateways.add(vip)
 
     async def close(self) -> None:
         """Unbind, end connections, and remove what the plane made. Failing steps are logged."""
@@ -97,7 +98,7 @@ class Node:
         yield from sorted(self._stacks.items())
 
     def _receiver(self, vpc_id: int) -> StackInput | None:
-        return self.stack(vpc_id) if vpc_id in self._known else None
+        return self._stacks.get(vpc_id) or (self.stack(vpc_id) if vpc_id in self._known else None)
 
     def _new_stack(self, vpc_id: int) -> AsyncStack:
         stack = Stack(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from juneau.model.cluster import ClusterView, Subnet
 from juneau.model.ids import Protocol, ServiceId, ServiceSpec, VirtualAddr
@@ -15,6 +15,10 @@ from juneau.services.framework import FIRST_FOREIGN_ID, Listener, ServiceContext
 from juneau.services.registry import Binding, Registry
 
 log = logging.getLogger(__name__)
+
+_PER_TURN: Final = 16
+"""Each about 50 µs: map entries, listener, bookkeeping."""
+_T = TypeVar("_T")
 
 
 class Name(NamedTuple):
@@ -151,17 +155,25 @@ class ServiceHost:
         ]
 
     async def _apply(self, view: ClusterView) -> None:
-        up = [self._services[name] for name in sorted(self._started)]
-        desired = desired_bindings(up, view)
-        down = [service for name, service in self._services.items() if name in self._failed]
-        self._errors = dict(desired.refused) | {
-            name: self._failed[name.service] for name in desired_bindings(down, view).specs
-        }
+        desired = await self._desired(sorted(self._started), view)
+        down = await self._desired(sorted(self._failed), view)
+        self._errors = dict(desired.refused) | {name: self._failed[name.service] for name in down.specs}
         plan = reconcile(desired.specs, {name: binding.spec for name, binding in self._running.items()})
         await self._stop_bindings([step.name for step in plan if isinstance(step, Stop)])
         for step in plan:
             if isinstance(step, Start):
                 await self._start_binding(step, view)
+
+    async def _desired(self, services: Sequence[str], view: ClusterView) -> Desired:
+        """One service per turn of the loop: a thousand Subnets take milliseconds."""
+        specs: dict[Name, ServiceSpec] = {}
+        refused: dict[Name, str] = {}
+        for name in services:
+            found = desired_bindings([self._services[name]], view)
+            specs.update(found.specs)
+            refused.update(found.refused)
+            await asyncio.sleep(0)
+        return Desired(specs, refused)
 
     async def _start_binding(self, step: Start, view: ClusterView) -> None:
         service = self._services[step.name.service]
@@ -199,8 +211,8 @@ class ServiceHost:
         )
 
     async def _stop_bindings(self, names: Sequence[Name]) -> None:
-        bindings = [self._running.pop(name) for name in names]
-        await asyncio.gather(*(binding.unregister() for binding in bindings))
+        ends = [asyncio.create_task(self._running.pop(name).unregister()) async for name in in_turns(names)]
+        await asyncio.gather(*ends)  # together: handlers may take their time to end
 
     async def _start_services(self) -> None:
         for name in sorted(self._services.keys() - self._started):
@@ -226,6 +238,14 @@ class ServiceHost:
 
 def _listener(service: VirtualService, name: Name) -> Listener:
     return next(li for li in service.listeners() if (li.proto, li.port) == (name.proto, name.port))
+
+
+async def in_turns(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """`items`, some per turn of the loop: packets come between when there are thousands."""
+    for number, item in enumerate(items):
+        if number % _PER_TURN == _PER_TURN - 1:
+            await asyncio.sleep(0)
+        yield item
 
 
 def _check(services: Sequence[VirtualService]) -> None:
