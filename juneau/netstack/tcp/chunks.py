@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from juneau.netstack.types import Buffer
 
 CHUNK_BYTES = 65_536
@@ -17,7 +15,7 @@ class Chunks:
     __slots__ = ("_queue", "size")
 
     def __init__(self) -> None:
-        self._queue: deque[Buffer | bytearray] = deque()
+        self._queue: list[Buffer | bytearray] = []  # a deque takes 760 bytes, empty
         self.size = 0
 
     def append(self, data: memoryview) -> None:
@@ -42,7 +40,7 @@ class Chunks:
             if type(last) is not bytearray or type(first) is not bytearray or len(last) >= CHUNK_BYTES:
                 break
             last += first
-            theirs.popleft()
+            del theirs[0]
         mine.extend(theirs)
         theirs.clear()
         self.size += other.size
@@ -52,11 +50,13 @@ class Chunks:
         """Remove and return up to `limit` bytes."""
         out: list[Buffer] = []
         queue = self._queue
-        while queue and limit > 0:
-            chunk = queue[0]
+        whole = 0
+        for chunk in queue:
+            if limit <= 0:
+                break
             size = len(chunk)
             if size <= limit:
-                queue.popleft()
+                whole += 1
                 out.append(bytes(chunk) if type(chunk) is bytearray else chunk)  # type: ignore[arg-type]
             elif isinstance(chunk, bytearray):
                 size = limit
@@ -65,9 +65,10 @@ class Chunks:
             else:
                 size = limit
                 out.append(chunk[:size])
-                queue[0] = chunk[size:]
+                queue[whole] = chunk[size:]
             limit -= size
             self.size -= size
+        del queue[:whole]
         return out
 
     def clear(self) -> None:

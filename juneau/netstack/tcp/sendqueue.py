@@ -7,6 +7,7 @@ Large `bytes` are kept by reference and lent out as views, so that a byte is not
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Any
 
 from juneau.netstack.types import Buffer
 
@@ -14,6 +15,8 @@ GATHER_BELOW = 4_096
 """Writes below this are copied together; a view costs about as much as copying 4 KiB."""
 CHUNK_BYTES = 65_536
 _TIDY_AT = 64
+_NONE: list[Any] = []
+"""Stands for every list of a queue without bytes; never written to."""
 
 
 class SendQueue:
@@ -23,10 +26,10 @@ class SendQueue:
         """`start`: extended sequence number of the first byte."""
         self.end = start
         """Sequence number after the last byte."""
-        self._chunks: list[memoryview] = []
-        self._starts: list[int] = []
+        self._chunks: list[memoryview] = _NONE
+        self._starts: list[int] = _NONE
         self._head = 0
-        self._tail: list[bytes] = []  # small writes not yet joined: the bytes before `end`
+        self._tail: list[bytes] = _NONE  # small writes not yet joined: the bytes before `end`
         self._tail_room = CHUNK_BYTES
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -36,20 +39,28 @@ class SendQueue:
         if size < GATHER_BELOW:
             if size > self._tail_room:
                 self._join()
-            self._tail.append(bytes(data))
+            if self._tail:
+                self._tail.append(bytes(data))
+            else:
+                self._tail = [bytes(data)]
             self._tail_room -= size
         else:
             self._join()
-            self._starts.append(self.end)
-            self._chunks.append(memoryview(data if type(data) is bytes else bytes(data)))
+            self._add(self.end, data if type(data) is bytes else bytes(data))
         self.end += size
 
-    def _join(self) -> None:
-        if self._tail:
-            data = self._tail[0] if len(self._tail) == 1 else b"".join(self._tail)
-            self._starts.append(self.end - len(data))
+    def _add(self, start: int, data: bytes) -> None:
+        if self._chunks:
+            self._starts.append(start)
             self._chunks.append(memoryview(data))
-            self._tail.clear()
+        else:
+            self._starts, self._chunks = [start], [memoryview(data)]
+
+    def _join(self) -> None:
+        if tail := self._tail:
+            data = tail[0] if len(tail) == 1 else b"".join(tail)
+            self._add(self.end - len(data), data)
+            self._tail = _NONE
         self._tail_room = CHUNK_BYTES
 
     def slice(self, start: int, end: int) -> tuple[Buffer, ...]:
@@ -80,11 +91,9 @@ class SendQueue:
             head += 1
         if head == count:
             if una >= self.end:
-                self._tail.clear()
+                self._tail = _NONE
                 self._tail_room = CHUNK_BYTES
-            if count:
-                chunks.clear()
-                starts.clear()
+            self._chunks = self._starts = _NONE
             head = 0
         elif head >= _TIDY_AT and head * 2 > count:
             del chunks[:head], starts[:head]
@@ -92,9 +101,7 @@ class SendQueue:
         self._head = head
 
     def clear(self) -> None:
-        self._chunks.clear()
-        self._starts.clear()
-        self._tail.clear()
+        self._chunks = self._starts = self._tail = _NONE
         self._head = 0
 
 

@@ -439,10 +439,10 @@ class Sender:
         """Of what is in flight the segment that left last, to be sent again as a probe; None: nothing is."""
         board = self.board
         last = board.oldest_first.older
-        if last.seq == self.queue.end and last.older is not board.oldest_first:
-            last = last.older  # not a bare FIN, which few receivers SACK
         if last is board.oldest_first:
             return None
+        if last.seq == self.queue.end and last.older is not board.oldest_first:
+            last = last.older  # not a bare FIN, which few receivers SACK
         if last.end - last.seq > self.mss:
             last = board.split(last, last.end - self.mss)
         return last, last.end - last.seq

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from juneau.netstack.types import Micros
 
@@ -26,12 +26,18 @@ _BY_SEQ: Final = attrgetter("seq")
 _BY_TIME: Final = attrgetter("at")
 
 
-class Sent:
-    """Bytes seq..end, one transmission of them."""
+class Ring:
+    """The ring's fixed point: `newer` is the oldest in flight, `older` the newest."""
 
-    __slots__ = ("at", "end", "newer", "older", "push", "retrans", "seq", "state")
+    __slots__ = ("newer", "older")
     newer: Sent
     older: Sent
+
+
+class Sent(Ring):
+    """Bytes seq..end, one transmission of them."""
+
+    __slots__ = ("at", "end", "push", "retrans", "seq", "state")
 
     def __init__(self, seq: int, end: int, at: Micros, push: bool = False) -> None:
         self.seq = seq
@@ -44,6 +50,8 @@ class Sent:
         self.state = SENT
 
 
+_NONE_LOST: Final[list[tuple[int, int, Sent]]] = []
+"""Stands for every empty heap of lost records; never written to."""
 _NOBODY: Final = Sent(-1, -1, 0)
 """Where the ring of a scoreboard that is done with points to."""
 
@@ -62,9 +70,8 @@ class Scoreboard:
 
     def __init__(self) -> None:
         self.records: list[Sent] = []
-        ring = self.oldest_first = Sent(-1, -1, 0)
-        """The ring's fixed point: `.newer` is the oldest in flight, `.older` the newest."""
-        ring.newer = ring.older = ring
+        ring = self.oldest_first = Ring()
+        ring.newer = ring.older = cast(Sent, ring)
         self.sacked = 0
         """Bytes SACKed beyond snd_una."""
         self.lost = 0
@@ -72,7 +79,7 @@ class Scoreboard:
         self.lost_ever = 0
         self.retrans_ever = 0
         """Bytes retransmitted in the connection's life."""
-        self._lost_heap: list[tuple[int, int, Sent]] = []
+        self._lost_heap: list[tuple[int, int, Sent]] = _NONE_LOST
         self._serial = 0
 
     # --- the ring ---
@@ -80,7 +87,7 @@ class Scoreboard:
     def _link_newest(self, rec: Sent) -> None:
         ring = self.oldest_first
         newest = ring.older
-        rec.older, rec.newer = newest, ring
+        rec.older, rec.newer = newest, cast(Sent, ring)
         newest.newer = ring.older = rec
 
     @staticmethod
@@ -96,7 +103,7 @@ class Scoreboard:
         self.records.append(rec)
         ring = self.oldest_first
         newest = ring.older
-        rec.older, rec.newer = newest, ring
+        rec.older, rec.newer = newest, ring  # type: ignore[assignment]  # a fixed point, see Ring
         newest.newer = ring.older = rec
 
     def next_lost(self) -> Sent | None:
@@ -260,7 +267,7 @@ class Scoreboard:
         for rec in sorted(lost, key=_BY_TIME, reverse=True):
             rec.state = SENT
             oldest = ring.newer
-            rec.older, rec.newer = ring, oldest
+            rec.older, rec.newer = cast(Sent, ring), oldest
             oldest.older = ring.newer = rec
         self.lost = 0
 
@@ -282,6 +289,8 @@ class Scoreboard:
 
     def _push_lost(self, rec: Sent) -> None:
         self._serial += 1
+        if not self._lost_heap:
+            self._lost_heap = []
         heappush(self._lost_heap, (rec.seq, self._serial, rec))
 
     def clear(self) -> None:
@@ -291,5 +300,5 @@ class Scoreboard:
         for rec in self.records:
             rec.newer = rec.older = _NOBODY
         self.records.clear()
-        self._lost_heap.clear()
+        self._lost_heap = _NONE_LOST
         self.sacked = self.lost = 0
