@@ -128,5 +128,5 @@ def answers(peer: Peer) -> bool:
 
 unbound = NameServer("unbound", lambda: installed("unbound"), unbound_conf, "-d -c {}")
 dnsmasq = NameServer("dnsmasq", lambda: installed("dnsmasq"), dnsmasq_conf, "-C {}")
-coredns = NameServer("CoreDNS", lambda: made("coredns", "coredns"), corefile, "-conf {}", {"GOMAXPROCS": "1"})
+coredns = NameServer("coredns", lambda: made("coredns", "coredns"), corefile, "-conf {}", {"GOMAXPROCS": "1"})
 PEERS: Final = {server.name: server for server in (unbound, dnsmasq, coredns)}

@@ -99,7 +99,7 @@ def test_dnsmasq_is_measured(require: Callable[[str], None]):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", ["unbound", "CoreDNS"])
+@pytest.mark.parametrize("name", ["unbound", "coredns"])
 def test_others_are_measured_where_the_bench_was_prepared(name: str):
     try:
         asked(dns.PEERS[name](Settings()))
