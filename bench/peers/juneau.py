@@ -7,7 +7,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,11 +58,17 @@ def lab(
         "env",
         f"PYTHONPATH={ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep),
     ]
+    down = (*command, "down", "--name", name)
     try:
         run(*environment, *up, timeout=_UP_TIMEOUT_S)
+    except BenchError:
+        with suppress(BenchError):  # why it did not come up says more
+            run(*down, timeout=60)
+        raise
+    try:
         yield find(lab_settings(name))
     finally:
-        run(*command, "down", "--name", name, timeout=60)
+        run(*down, timeout=60)
 
 
 def pod(
