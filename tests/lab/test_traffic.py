@@ -157,6 +157,35 @@ def test_a_pod_cannot_speak_for_another(town: LabCli, lie: str):
         assert arrived == 0
 
 
+BURST = """
+import socket
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.settimeout(5)
+s.connect(("10.80.0.2", 53))
+queries = [n.to_bytes(2, "big") + bytes.fromhex("01000001000000000000") + b"\\x03%03d" % n
+           + b"\\x03svc\\x07cluster\\x05local\\0\\0\\x01\\0\\x01" for n in range(200)]
+for query in queries:
+    s.send(query)
+answers = [s.recv(9000) for _ in queries]
+assert sorted(a[:2] for a in answers) == [q[:2] for q in queries], "each is answered"
+assert all(a[12:].startswith(queries[int.from_bytes(a[:2], "big")][12:]) for a in answers), "its own question"
+"""
+
+
+def test_a_burst_of_queries_from_one_socket_is_answered_in_superframes(town: LabCli):
+    answers, packets = stack_count(town, "udp.sent"), stack_count(town, "ip.sent")
+    done = town.in_pod("blue", "python3", "-c", BURST)
+    assert done.returncode == 0, done.stderr
+    answers, packets = stack_count(town, "udp.sent") - answers, stack_count(town, "ip.sent") - packets
+    assert answers == 200
+    if kernel_release() >= (6, 2):
+        assert packets < 200
+
+
+def kernel_release() -> tuple[int, ...]:
+    return tuple(map(int, os.uname().release.split(".")[:2]))
+
+
 def stack_count(town: LabCli, name: str) -> int:
     return int(town.json("drops")["stacks"]["blue"].get(name, 0))
 
