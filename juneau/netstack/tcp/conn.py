@@ -103,7 +103,8 @@ class TcpConnection:
         self.snd = Sender(hs.iss, options)
         self.rcv = Receiver(hs.irs, hs.rcv_wscale, layer.receive_rules)
         self.emitter = emitter or Emitter(*flow, layer.link, options.ttl)
-        self.hs = hs
+        self.hs: Handshake | None = hs
+        """Until both SYNs are acknowledged."""
         self.ts_offset = hs.ts_offset
         self.ts_on = hs.timestamps
         self.ecn_ok = hs.ecn
@@ -380,6 +381,7 @@ class TcpConnection:
         self.rcv.sack_ok = hs.sack
         self.update_limits()
         self.data_at = now
+        self.hs = None
         self.move(Cause.SYN_ACKED)
         self._start_keepalive(now)
         if snd.fin:

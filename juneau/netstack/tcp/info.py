@@ -108,7 +108,7 @@ def gather(conn: TcpConnection) -> TcpInfo:
         segs_in=conn.segs_in,
         segs_out=conn.segs_out,
         iss=snd.iss & _MASK,
-        irs=conn.hs.irs & _MASK,
+        irs=rcv.irs & _MASK,
         snd_una=snd.una & _MASK,
         snd_nxt=snd.nxt & _MASK,
         rcv_nxt=rcv.nxt & _MASK,

@@ -227,11 +227,13 @@ def send_syn(conn: TcpConnection, now: Micros, out: list[TxPacket]) -> None:
     conn.syn_now = False
     snd, rcv, layer = conn.snd, conn.rcv, conn.layer
     simultaneous = conn.state is State.SYN_RECEIVED
-    options = conn.hs.offer(conn.ts_now(now))
+    hs = conn.hs
+    assert hs is not None
+    options = hs.offer(conn.ts_now(now))
     flags = SYN | ACK if simultaneous else SYN
     if layer.options.ecn == "active" and not simultaneous and snd.retries == 0:
         flags |= ECE | CWR
-    window = conn.hs.syn_window
+    window = hs.syn_window
     rcv.adv = max(rcv.adv, rcv.nxt + window)
     conn.segs_out += 1
     out.append(

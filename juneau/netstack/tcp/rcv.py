@@ -50,12 +50,13 @@ class ReceiveRules:
 class Receiver:
     __slots__ = (
         "_dsack", "ack_at", "ack_due", "ack_now", "adv", "assembler", "buf", "chunks", "dup_acks", "fin_seq",
-        "last_ack", "nxt", "quick", "rules", "sack_ok", "seg_size", "ts_recent", "ts_recent_at", "unacked",
-        "up", "wscale",
+        "irs", "last_ack", "nxt", "quick", "rules", "sack_ok", "seg_size", "ts_recent", "ts_recent_at",
+        "unacked", "up", "wscale",
     )  # fmt: skip
 
     def __init__(self, irs: int, wscale: int, rules: ReceiveRules) -> None:
         self.rules = rules
+        self.irs = irs
         self.nxt = self.adv = self.last_ack = nxt = irs + 1
         """`adv`: the right edge ever advertised, never moves left; `last_ack`: RFC 7323's Last.ACK.sent."""
         self.buf = rules.buf

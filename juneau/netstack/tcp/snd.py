@@ -55,11 +55,12 @@ _OPEN: Final = Mode.OPEN
 
 class Sender:
     __slots__ = (
-        "_cwnd_full", "_dsacked", "_dupacks", "_ecn_recover", "_in_retry", "_judged", "_peak", "_peak_end",
-        "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans", "_undo", "_undo_end", "board", "cc",
-        "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd", "mode", "mss", "nodelay", "nxt",
-        "options", "probe_now", "probes", "prr", "push", "queue", "rack", "recover", "retries", "rtt",
-        "sack_ok", "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2", "wnd", "wscale",
+        "_cwnd_full", "_delivered_at", "_delivered_end", "_dsacked", "_dupacks", "_ecn_recover", "_in_retry",
+        "_judged", "_peak", "_peak_end", "_rack", "_reno_sacked", "_rto_base", "_tlp_end", "_tlp_retrans",
+        "_undo", "_undo_end", "board", "cc", "cwr_pending", "fin", "force", "initial_cwnd", "iss", "max_wnd",
+        "mode", "mss", "nodelay", "nxt", "options", "probe_now", "probes", "prr", "push", "queue", "recover",
+        "retries", "rtt", "sack_ok", "stalled_since", "timer", "timer_at", "tlp_now", "una", "wl1", "wl2",
+        "wnd", "wscale",
     )  # fmt: skip
 
     def __init__(self, iss: int, options: TcpOptions) -> None:
@@ -82,7 +83,10 @@ class Sender:
         self.fin = False
         """Our FIN follows the queued data; its sequence number is `queue.end`."""
         self.board = Scoreboard()
-        self.rack = Rack()
+        self._rack: Rack | None = None
+        self._delivered_at: Micros = -1
+        self._delivered_end = 0
+        """The last record acknowledged; most connections never need more of RACK's state."""
         self.prr = _IDLE_PRR
         self.rtt = RttEstimator(options.rto_initial, options.rto_min, options.rto_max)
         self.cc: CongestionControl = _UNOPENED
@@ -130,6 +134,13 @@ class Sender:
         self.cc = ALGORITHMS[self.options.congestion_control](mss, mss if syn_lost else self.initial_cwnd)
         if syn_lost:
             self.rtt.rto = max(self.rtt.rto, _RTO_AFTER_SYN_LOSS)  # RFC 6298 5.7
+
+    @property
+    def rack(self) -> Rack:
+        if self._rack is None:
+            at = self._delivered_at
+            self._rack = Rack(at, self._delivered_end, self.rtt.latest if at >= 0 else 0)
+        return self._rack
 
     # --- what may leave ---
 
@@ -267,10 +278,10 @@ class Sender:
         if count:
             last = records[count - 1]
             del records[:count]
-            rack = self.rack
-            rack.at, rack.end, rack.fack = last.at, last.end, last.end
-            rack.rtt = now - last.at
-            self.rtt.sample(rack.rtt, now)
+            self._delivered_at, self._delivered_end = last.at, last.end
+            if self._rack is not None:
+                self._rack.on_plain(last, now)
+            self.rtt.sample(now - last.at, now)
         if records and records[0].seq < ack:
             records[0].seq = ack
         self.queue.release(ack)

@@ -101,10 +101,11 @@ def _syn_sent(conn: TcpConnection, seg: Segment, now: Micros) -> None:
 
 def _take_syn(conn: TcpConnection, seg: Segment, now: Micros) -> None:
     hs, rcv = conn.hs, conn.rcv
+    assert hs is not None
     negotiate(hs, seg.options, conn.layer.options)
     conn.ts_on, conn.peer_mss = hs.timestamps, hs.peer_mss
     conn.ecn_ok = conn.layer.options.ecn == "active" and seg.flags & (ECE | CWR) == ECE
-    hs.irs = seg.seq
+    rcv.irs = seg.seq
     window = rcv.buf if conn.layer.options.judge_by_buffer else rcv.adv - rcv.nxt
     rcv.nxt = rcv.last_ack = seg.seq + 1
     rcv.quick = rcv.nxt + conn.layer.options.quickack
@@ -118,6 +119,7 @@ def _take_syn(conn: TcpConnection, seg: Segment, now: Micros) -> None:
 def _syn_acknowledged(conn: TcpConnection, seg: Segment, now: Micros) -> None:
     """Our SYN has its ACK: SYN-SENT or SYN-RECEIVED becomes ESTABLISHED."""
     snd, hs = conn.snd, conn.hs
+    assert hs is not None
     syn_lost = snd.retries > 0
     snd.una = snd.iss + 1
     snd.timer, snd.timer_at, snd.stalled_since = Timer.NONE, NEVER, NEVER

@@ -35,7 +35,7 @@ class TimeWait:
         self.wscale = conn.rcv.wscale
         self.ts_on = conn.ts_on
         self.ts_recent = conn.rcv.ts_recent
-        self._ts_offset = conn.hs.ts_offset
+        self._ts_offset = conn.ts_offset
         self.expires_at = now + layer.options.time_wait
         self.queued = False
         self._acks = 0

@@ -74,7 +74,7 @@ class HostilePeer(RuleBasedStateMachine):
     )
     def segment(self, flags, seq, ack, size, wnd, ts, blocks, urg, ecn):
         conn = self.conn()
-        base_seq = conn.rcv.nxt - conn.hs.irs if conn else 1
+        base_seq = conn.rcv.nxt - conn.rcv.irs if conn else 1
         base_ack = conn.snd.una - conn.snd.iss if conn else 1
         options = b"" if ts is None else b"\1\1" + packets.timestamps(ts, 0)
         if blocks and conn:
@@ -100,7 +100,7 @@ class HostilePeer(RuleBasedStateMachine):
         snd = conn.snd
         ack = int(snd.una + (snd.nxt - snd.una) * acked) - snd.iss
         stamp = b"\1\1" + packets.timestamps(conn.rcv.ts_recent, 0) if conn.ts_on else b""
-        self.peer.inject("A", conn.rcv.nxt - conn.hs.irs, ack, bytes(size), wnd=wnd, options=stamp)
+        self.peer.inject("A", conn.rcv.nxt - conn.rcv.irs, ack, bytes(size), wnd=wnd, options=stamp)
 
     @rule(size=st.sampled_from([1, 1_000, 20_000, 100_000]))
     def send(self, size):

@@ -336,7 +336,7 @@ DATA_STATES = [close_wait, fin_wait_1, fin_wait_2, closing, last_ack]
 def test_reset_in_every_synchronized_state(isns, reach):
     host, peer, conn = reach(isns)
     host.take_events()
-    peer.inject("R", conn.rcv.nxt - conn.hs.irs)
+    peer.inject("R", conn.rcv.nxt - conn.rcv.irs)
     assert conn.state is State.CLOSED
     (event,) = host.take_events()
     assert event.reason is (CloseReason.NORMAL if reach in (closing, last_ack) else CloseReason.RESET)
@@ -347,7 +347,7 @@ def test_reset_in_every_synchronized_state(isns, reach):
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_syn_in_every_synchronized_state_is_challenged(isns, reach):
     _host, peer, conn = reach(isns)
-    state, nxt = conn.state, conn.rcv.nxt - conn.hs.irs
+    state, nxt = conn.state, conn.rcv.nxt - conn.rcv.irs
     peer.inject("S", nxt)
     answer = peer.one()
     assert (answer.flags, answer.ack) == ("A", nxt)
@@ -357,7 +357,7 @@ def test_syn_in_every_synchronized_state_is_challenged(isns, reach):
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])
 def test_ack_of_something_not_yet_sent_is_answered(isns, reach):
     _host, peer, conn = reach(isns)
-    state, nxt = conn.state, conn.rcv.nxt - conn.hs.irs
+    state, nxt = conn.state, conn.rcv.nxt - conn.rcv.irs
     peer.inject("A", nxt, 9_000)
     assert peer.one().flags == "A"
     assert conn.state is state
@@ -367,7 +367,7 @@ def test_ack_of_something_not_yet_sent_is_answered(isns, reach):
 def test_segment_without_ack_is_dropped(isns, reach):
     _host, peer, conn = reach(isns)
     state = conn.state
-    peer.inject("F", conn.rcv.nxt - conn.hs.irs)
+    peer.inject("F", conn.rcv.nxt - conn.rcv.irs)
     assert peer.got() == []
     assert conn.state is state
 
@@ -377,7 +377,7 @@ def test_out_of_window_segment_is_answered_by_an_ack(isns, reach):
     _host, peer, conn = reach(isns)
     peer.inject("A", 90_000_000, 1, b"x")
     answer = peer.one()
-    assert (answer.flags, answer.ack) == ("A", conn.rcv.nxt - conn.hs.irs)
+    assert (answer.flags, answer.ack) == ("A", conn.rcv.nxt - conn.rcv.irs)
 
 
 @pytest.mark.parametrize("reach", [lambda isns: established(**isns), *DATA_STATES])

@@ -16,17 +16,22 @@ _REO_PERSIST: Final = 16
 class Rack:
     __slots__ = ("_dsack_round", "_persist", "_reo_mult", "at", "end", "fack", "reordering_seen", "rtt")
 
-    def __init__(self) -> None:
-        self.at: Micros = -1
+    def __init__(self, at: Micros, end: int, rtt: Micros) -> None:
+        """Of the last segment delivered in order; `at` -1: of none."""
+        self.at = at
         """When the most recently sent of the delivered segments left."""
-        self.end = 0
-        self.rtt: Micros = 0
-        self.fack = 0
+        self.end = end
+        self.rtt = rtt
+        self.fack = end
         """Highest sequence number delivered."""
         self.reordering_seen = False
         self._reo_mult = 1
         self._persist = 0
         self._dsack_round = -1
+
+    def on_plain(self, rec: Sent, now: Micros) -> None:
+        """`rec` was sent once, and nothing before it is missing."""
+        self.at, self.end, self.fack, self.rtt = rec.at, rec.end, rec.end, now - rec.at
 
     def on_delivered(self, rec: Sent, rtt: RttEstimator, now: Micros) -> None:
         """6.2 steps 2 and 3, for a record that an ACK or SACK has just covered."""
