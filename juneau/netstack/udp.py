@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from juneau.netstack.counters import Counters
 from juneau.netstack.events import DatagramError, DatagramReady, Event
@@ -143,26 +143,26 @@ class UdpLayer:
         payload = data[wire.HEADER_BYTES : length]
         if length != len(data):
             payload = memoryview(bytes(payload))  # a queued view would pin, uncharged, what was cut off
+        charge = len(payload) + UDP_OVERHEAD
+        if (
+            socket.queued_bytes + charge > self._limits.udp_socket_bytes
+            or self.queued_bytes + charge > self._limits.udp_bytes
+        ):
+            self._drop_full(socket, charge)
+            return True
+        if not socket._queue:
+            self._events.append(DatagramReady(socket))
         local = socket.local if socket.local.ip else Endpoint(dst, dst_port)
-        self._queue(socket, Datagram(payload, Endpoint(src, src_port), local, path, now))
+        socket._queue.append(Datagram(payload, Endpoint(src, src_port), local, path, now))
+        socket.queued_bytes += charge
+        self.queued_bytes += charge
+        self._counters.add("udp.received")
         return True
 
-    def _queue(self, socket: UdpSocket, datagram: Datagram) -> None:
-        charge = len(datagram.payload) + UDP_OVERHEAD
-        if socket.queued_bytes + charge > self._limits.udp_socket_bytes:
-            reason = "udp.socket_full"
-        elif self.queued_bytes + charge > self._limits.udp_bytes:
-            reason = "udp.stack_full"
-        else:
-            if not socket._queue:
-                self._events.append(DatagramReady(socket))
-            socket._queue.append(datagram)
-            socket.queued_bytes += charge
-            self.queued_bytes += charge
-            self._counters.add("udp.received")
-            return
+    def _drop_full(self, socket: UdpSocket, charge: int) -> None:
         socket.drops += 1
-        self._counters.drop(reason)
+        mine = socket.queued_bytes + charge > self._limits.udp_socket_bytes
+        self._counters.drop("udp.socket_full" if mine else "udp.stack_full")
 
     def take(self, socket: UdpSocket, limit: int) -> list[Datagram]:
         queue = socket._queue
@@ -178,7 +178,13 @@ class UdpLayer:
 
     def send(self, socket: UdpSocket, payload: Buffer, remote: Endpoint, path: Path, local_ip: int) -> None:
         src = socket.local.ip or local_ip
-        self._check_send(socket, len(payload), remote, src)
+        if (
+            socket.closed
+            or src not in self._addresses
+            or not 0 < remote.port < 65_536
+            or len(payload) > wire.MAX_PAYLOAD
+        ):
+            self._refuse_send(socket, len(payload), remote, src)
         if not isinstance(payload, bytes):
             payload = bytes(payload)  # a view may change before it is sent
         self._counters.add("udp.sent")
@@ -195,7 +201,7 @@ class UdpLayer:
         header = wire.build_header(src_port, remote.port, len(payload), checksum)
         self._output.send(path, src, remote.ip, PROTO_UDP, header, payload)
 
-    def _check_send(self, socket: UdpSocket, size: int, remote: Endpoint, src: int) -> None:
+    def _refuse_send(self, socket: UdpSocket, size: int, remote: Endpoint, src: int) -> NoReturn:
         if not src:
             raise Misuse(f"udp send {remote}: socket is bound to every address (pass local_ip)")
         if not 0 < remote.port < 65_536:
@@ -204,9 +210,8 @@ class UdpLayer:
             raise Refused("udp.closed", f"udp send {remote}: socket is closed")
         if src not in self._addresses:
             raise Refused("udp.address_gone", f"udp send {remote}: local address was removed")
-        if size > wire.MAX_PAYLOAD:
-            self._counters.add("udp.too_big")
-            raise Refused("udp.too_big", f"udp send {remote}: {size} bytes, allowed 0..{wire.MAX_PAYLOAD}")
+        self._counters.add("udp.too_big")
+        raise Refused("udp.too_big", f"udp send {remote}: {size} bytes, allowed 0..{wire.MAX_PAYLOAD}")
 
     def receive_icmp_error(self, error: IcmpError) -> None:
         key = error.src << 16 | error.src_port
