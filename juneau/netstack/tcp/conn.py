@@ -388,8 +388,9 @@ class TcpConnection:
             self.move(Cause.CLOSE)
 
     def _payload_mss(self) -> int:
-        mss = min(self.peer_mss, self.layer.path_mtu(self.flow[2]) - 40, self.layer.options.mss or 65_535)
-        return max(mss, self.layer.options.min_mss) - (12 if self.ts_on else 0)
+        options = self.layer.options
+        mss = min(self.peer_mss, self.layer.path_mtu(self.flow[2]) - 40, options.mss or 65_535)
+        return max(mss, options.min_mss) - (12 if self.ts_on else 0)
 
     def on_path_mtu(self) -> None:
         """The path's MTU fell: send smaller segments from now on, and again what was too large."""

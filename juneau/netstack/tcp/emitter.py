@@ -24,16 +24,18 @@ _NEW: Final = tuple.__new__
 class Emitter:
     """Constants of one four-tuple. DF is always set, so an ident of 0 is right (RFC 6864)."""
 
-    __slots__ = ("_addresses", "_ip_sum", "_partial", "_ports", "_pseudo", "_ttl_proto")
+    __slots__ = ("_addresses", "_ip_sum", "_partial", "_ports", "_pseudo", "_tcp_sum", "_ttl_proto")
 
     def __init__(
         self, local_ip: int, local_port: int, remote_ip: int, remote_port: int, link: Link, ttl: int
     ) -> None:
+        addresses = local_ip + remote_ip
         self._addresses = local_ip << 32 | remote_ip
-        self._ports = local_port << 16 | remote_port
+        self._ports = ports = local_port << 16 | remote_port
         self._ttl_proto = ttl << 24 | ipv4.PROTO_TCP << 16
-        self._ip_sum = (0x4500 + ipv4.FLAG_DF + (self._ttl_proto >> 16) + local_ip + remote_ip) % 0xFFFF
-        self._pseudo = (local_ip + remote_ip + ipv4.PROTO_TCP) % 0xFFFF
+        self._ip_sum = 0x4500 + ipv4.FLAG_DF + (ttl << 8 | ipv4.PROTO_TCP) + addresses
+        self._pseudo = addresses + ipv4.PROTO_TCP
+        self._tcp_sum = addresses + ipv4.PROTO_TCP + ports
         self._partial = link.checksum_offload
 
     def packet(
@@ -51,7 +53,6 @@ class Emitter:
         size: int = 0,
         gso_size: int = 0,
         tos: int = 0,
-        urgent: int = 0,
     ) -> TxPacket:
         """`seq` and `ack` may be extended; `size` is the payload's; `ts_val` -1: no timestamp.
 
@@ -59,38 +60,35 @@ class Emitter:
         """
         seq &= _MASK
         ack &= _MASK
-        if ts_val >= 0 and not options:
+        stamped = ts_val >= 0 and not options
+        if stamped:
             header_bytes = 32
-            words = 0x8000_0000 | flags << 16 | window
-            total = 52 + size
             option_sum = tcp.TIMESTAMP_LAYOUT + ts_val + ts_ecr
         else:
             if ts_val >= 0:
                 options = tcp.build_timestamps(ts_val, ts_ecr) + options
             header_bytes = 20 + len(options)
-            words = header_bytes << 26 | flags << 16 | window
-            total = 20 + header_bytes + size
             option_sum = ones_sum(options) if options else 0
+        words = header_bytes << 26 | flags << 16 | window
+        total = 20 + header_bytes + size
         if size and self._partial:
             check = (self._pseudo + header_bytes + size) % 0xFFFF or 0xFFFF
             start, offset = 20, 16
         else:
-            value = self._pseudo + header_bytes + size + self._ports + seq + ack + words + option_sum + urgent
+            value = self._tcp_sum + header_bytes + size + seq + ack + words + option_sum
             if size:
                 value += ones_sum(payload[0]) if len(payload) == 1 else ones_sum_of(payload)
             check = -value % 0xFFFF
             start = offset = 0
         w0 = 0x4500_0000 | tos << 16 | total
         w2 = self._ttl_proto | -(self._ip_sum + tos + total) % 0xFFFF
-        if header_bytes == 32 and ts_val >= 0:
+        if stamped:
             header = _STAMPED.pack(
-                w0, 0x4000, w2, self._addresses, self._ports, seq, ack, words, check << 16 | urgent,
+                w0, 0x4000, w2, self._addresses, self._ports, seq, ack, words, check << 16,
                 tcp.TIMESTAMP_LAYOUT, ts_val, ts_ecr,
             )  # fmt: skip
         else:
-            header = _PLAIN.pack(
-                w0, 0x4000, w2, self._addresses, self._ports, seq, ack, words, check << 16 | urgent
-            )
+            header = _PLAIN.pack(w0, 0x4000, w2, self._addresses, self._ports, seq, ack, words, check << 16)
             if options:
                 header += options
         return _NEW(TxPacket, (path, header, payload, gso_size, start, offset))

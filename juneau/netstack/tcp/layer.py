@@ -108,6 +108,8 @@ class TcpLayer:
         """For connections to come. What they share is worked out here, once."""
         self.options = options
         self.keeping = Keepalive.of(options)
+        self.push_segments = options.push_segments
+        self.tos = options.dscp << 2
         buf, mss = options.rcv_buf or self.limits.rcv_buffer, options.mss or self.link.mtu - 40
         self.receive_rules = ReceiveRules(buf, mss, options)
         self.wscale = wscale_for(buf, options) if options.window_scaling else 0

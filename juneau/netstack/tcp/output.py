@@ -57,7 +57,7 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
 
 def send_fresh(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int) -> bool:
     snd, tso = conn.snd, conn.layer.link.tso
-    limit = conn.max_payload
+    queue, limit = snd.queue, conn.max_payload
     if conn.layer.options.slow_start_after_idle:
         snd.restart_after_idle(now)
     while (room := stop - len(out)) > 0:
@@ -67,10 +67,13 @@ def send_fresh(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int)
         if not size:
             return False
         seq = snd.nxt
-        fin = snd.fin and seq + size == snd.queue.end and snd.una + snd.wnd > seq + size
+        end = seq + size
+        fin = snd.fin and end == queue.end and snd.una + snd.wnd > end
         send_segment(conn, seq, size, FIN if fin else 0, now, out)
         snd.on_sent(size + fin, now)
-    return snd.queue.end > snd.nxt
+        if snd.nxt >= queue.end:
+            return False
+    return True
 
 
 def send_lost(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int) -> None:
@@ -98,27 +101,29 @@ def send_segment(
     again: bool = False,
 ) -> None:
     """Data and FIN: one superframe, or as many segments as it takes."""
-    snd, rcv, emitter = conn.snd, conn.rcv, conn.emitter
-    mss, end = snd.mss, seq + size
-    payload = snd.queue.slice(seq, end) if size else ()
-    every = conn.layer.options.push_segments * mss
-    if not size:
+    snd, rcv, layer = conn.snd, conn.rcv, conn.layer
+    mss = snd.mss
+    if size:
+        end = seq + size
+        payload = snd.queue.slice(seq, end)
+        every = layer.push_segments * mss
+        if (snd.push and end == snd.queue.end and not again) or (every and size % every == 0):
+            flags |= PSH
+    else:
+        payload, end, every = (), seq, 0
         flags &= ~PSH
-    elif (end == snd.queue.end and snd.push and not again) or (every and size % every == 0):
-        flags |= PSH
     flags |= ACK
-    tos = conn.layer.options.dscp << 2
+    tos = layer.tos
     if conn.ecn_ok:
         flags, tos = mark_ecn(conn, flags, tos, size > 0, again)
     window = rcv.window_field()
     ts_val = (now // 1000 + conn.ts_offset) & _MASK if conn.ts_on else -1
-    if size <= mss or conn.layer.link.tso:
+    if size <= mss or layer.link.tso:
         conn.segs_out += 1
-        gso = mss if size > mss else 0
         out.append(
-            emitter.packet(
+            conn.emitter.packet(
                 conn.path, seq, rcv.nxt, flags, window, ts_val=ts_val, ts_ecr=rcv.ts_recent,
-                payload=payload, size=size, gso_size=gso, tos=tos,
+                payload=payload, size=size, gso_size=mss if size > mss else 0, tos=tos,
             )
         )  # fmt: skip
     else:
@@ -129,7 +134,7 @@ def send_segment(
             push = PSH if every and (stop - seq) % every == 0 else 0
             conn.segs_out += 1
             out.append(
-                emitter.packet(
+                conn.emitter.packet(
                     conn.path, start, rcv.nxt, last if stop == end else flags | push, window, ts_val=ts_val,
                     ts_ecr=rcv.ts_recent, payload=snd.queue.slice(start, stop), size=stop - start, tos=tos,
                 )
@@ -167,7 +172,7 @@ def send_ack(
         conn.emitter.packet(
             conn.path, conn.snd.nxt if seq < 0 else seq, rcv.nxt, flags, rcv.window_field(),
             ts_val=(now // 1000 + conn.ts_offset) & _MASK if conn.ts_on else -1,
-            ts_ecr=rcv.ts_recent, options=options, tos=conn.layer.options.dscp << 2,
+            ts_ecr=rcv.ts_recent, options=options, tos=conn.layer.tos,
         )
     )  # fmt: skip
     rcv.on_ack_sent()

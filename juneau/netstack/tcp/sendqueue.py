@@ -36,7 +36,7 @@ class SendQueue:
         size = data.nbytes if isinstance(data, memoryview) else len(data)
         if not size:
             return
-        if size < GATHER_BELOW:
+        if size < GATHER_BELOW and (self._chunks or self._tail):
             if size > self._tail_room:
                 self._join()
             if self._tail:
@@ -45,7 +45,8 @@ class SendQueue:
                 self._tail = [bytes(data)]
             self._tail_room -= size
         else:
-            self._join()
+            if self._tail:
+                self._join()
             self._add(self.end, data if type(data) is bytes else bytes(data))
         self.end += size
 
