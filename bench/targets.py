@@ -8,7 +8,7 @@ from bench.model import JUNEAU, UVLOOP, Target
 
 PYTCP: Final = "pmd-pytcp"
 UNBOUND: Final = "unbound"
-MANY_SUBNETS: Final = "juneau, 1,000 Subnets"
+MANY_SUBNETS: Final = "juneau, many Subnets"
 
 TARGETS: Final[tuple[Target, ...]] = (
     Target(workload="up", against=UVLOOP, at_least=3.5, note="gVisor with offload: 3.5"),
