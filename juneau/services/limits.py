@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class TcpLimits:
     connections: int = 1024
-    """Open at once per binding; the next one is reset. A stream costs about 10 KiB idle."""
+    """Open at once per binding; the next one is reset. A stream costs about 6 KiB idle."""
     connections_per_client: int = 256
     """Of those, from one Pod: one Pod cannot take them all."""
     idle_s: float = 600.0
