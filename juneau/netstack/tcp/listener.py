@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
+_ACK_PSH: Final = ACK | PSH
 
 
 class TcpListener:
@@ -119,9 +120,17 @@ class Embryo:
         self._silent = False
 
     def receive(self, seg: Segment, now: Micros) -> None:
-        """RFC 9293 3.10.7.4 for SYN-RECEIVED."""
+        """RFC 9293 3.10.7.4 for SYN-RECEIVED; first what nearly always comes, the ACK that is expected."""
         hs, layer = self.hs, self._layer
         rcv_nxt = hs.irs + 1
+        if (
+            (seg.flags | PSH) == _ACK_PSH
+            and not (seg.seq - rcv_nxt) & _MASK
+            and seg.ack == (hs.iss + 1) & _MASK
+            and (not hs.timestamps or (seg.ts_val >= 0 and (seg.ts_val - hs.ts_recent) & _MASK < _HALF))
+        ):
+            self._acknowledged(seg, now)
+            return
         seq = extend(seg.seq, rcv_nxt)
         flags = seg.flags
         if flags & (SYN | ACK | RST) == SYN and seq == hs.irs:
@@ -146,8 +155,11 @@ class Embryo:
         if seg.ack != (hs.iss + 1) & _MASK:
             layer.reset_for(self.flow, seg)
             return
+        self._acknowledged(seg, now)
+
+    def _acknowledged(self, seg: Segment, now: Micros) -> None:
         self.answered = True
-        if not seg.payload and not seg.flags & FIN and now < self._deferred_until:
+        if now < self._deferred_until and not seg.payload and not seg.flags & FIN:
             self._silent = True  # it has our SYN-ACK, so there is no hurry to repeat that
             return
         self._complete(seg, now)

@@ -133,6 +133,13 @@ OptionStyle = Literal["linux", "freebsd"]
 
 def build_syn_options(options: Options, style: OptionStyle = "linux") -> bytes:
     """The options of a SYN, padded to 32-bit words, in the order that system sends them."""
+    mss, wscale, sack_ok, timestamps, _ = options
+    if style == "linux" and mss is not None and wscale is not None and sack_ok and timestamps is not None:
+        return _LINUX_SYN.pack(0x0204, mss, 0x0402_080A, *timestamps, 0x0103, 3, wscale)
+    return _build_any(options, style)
+
+
+def _build_any(options: Options, style: OptionStyle) -> bytes:
     mss, wscale = options.mss, options.wscale
     out = b"" if mss is None else struct.pack("!BBH", _MSS, 4, mss)
     timestamps = b"" if options.timestamps is None else b"\x08\x0a" + _TIMESTAMP.pack(*options.timestamps)

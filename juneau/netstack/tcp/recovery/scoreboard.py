@@ -71,7 +71,7 @@ class Scoreboard:
     def __init__(self) -> None:
         self.records: list[Sent] = []
         ring = self.oldest_first = Ring()
-        ring.newer = ring.older = cast(Sent, ring)
+        ring.newer = ring.older = ring  # type: ignore[assignment]  # see Ring
         self.sacked = 0
         """Bytes SACKed beyond snd_una."""
         self.lost = 0
@@ -103,7 +103,7 @@ class Scoreboard:
         self.records.append(rec)
         ring = self.oldest_first
         newest = ring.older
-        rec.older, rec.newer = newest, ring  # type: ignore[assignment]  # a fixed point, see Ring
+        rec.older, rec.newer = newest, ring  # type: ignore[assignment]  # see Ring
         newest.newer = ring.older = rec
 
     def next_lost(self) -> Sent | None:
