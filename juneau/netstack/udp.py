@@ -31,6 +31,9 @@ UDP_OVERHEAD: Final = 256
 EPHEMERAL_PORTS: Final = range(32_768, 61_000)
 """Linux's ip_local_port_range."""
 
+_tuple: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor, a Python function."""
+
 
 class Datagram(NamedTuple):
     payload: Buffer
@@ -153,7 +156,8 @@ class UdpLayer:
         if not socket._queue:
             self._events.append(DatagramReady(socket))
         local = socket.local if socket.local.ip else Endpoint(dst, dst_port)
-        socket._queue.append(Datagram(payload, Endpoint(src, src_port), local, path, now))
+        remote = _tuple(Endpoint, (src, src_port))
+        socket._queue.append(_tuple(Datagram, (payload, remote, local, path, now)))
         socket.queued_bytes += charge
         self.queued_bytes += charge
         self._counters.add("udp.received")

@@ -31,13 +31,13 @@ class Metrics:
     """All counters of a node's services."""
 
     def __init__(self) -> None:
-        self._events: dict[Labels, Counter[str]] = {}
+        self._events: dict[tuple[TenantId, str], Counter[str]] = {}  # by Labels, or what equals them
 
     def of(self, tenant: TenantId, service: str) -> Counter[str]:
         """The live counter of one service in one Subnet; add to it directly."""
-        labels = Labels(tenant, service)
-        events = self._events.get(labels)
+        events = self._events.get((tenant, service))
         if events is None:
+            labels = Labels(tenant, service)
             labels = labels if len(self._events) < MAX_LABELS else OVERFLOW
             events = self._events.setdefault(labels, Counter())
         return events
@@ -49,7 +49,7 @@ class Metrics:
             self._events.setdefault(Labels(TenantId(0, 0), service), Counter()).update(events)
 
     def snapshot(self) -> dict[Labels, dict[str, int]]:
-        return {labels: dict(events) for labels, events in self._events.items()}
+        return {Labels(*labels): dict(events) for labels, events in self._events.items()}
 
     def total(self, event: str) -> int:
         return sum(events[event] for events in self._events.values())
