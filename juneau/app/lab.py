@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from juneau.app import links, netns
+from juneau.app import collector, links, netns
 from juneau.app.containers import Containers
 from juneau.app.node import Node
 from juneau.app.settings import LabSettings, NodeSettings
@@ -203,7 +203,8 @@ async def _session(lab: Lab, main: Callable[[Lab], Awaitable[int]]) -> int:
         loop.add_signal_handler(number, on_signal, number)
     try:
         await lab.up()
-        return await main(lab)
+        with collector.seldom():
+            return await main(lab)
     except asyncio.CancelledError:
         if not received:
             raise
