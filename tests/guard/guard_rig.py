@@ -1,7 +1,7 @@
 """The path of a packet through user space, on a real event loop; the kernel at both its ends is played.
 
 Real: TapReader, Dispatcher, AsyncStack, registry, service host, handlers, Sender. Played: the queue that
-frames are read from, the socket they are sent to, the clock, and the loop's timers (which fire by that clock).
+frames are read from, the socket they are sent to, the clock, and the loop's timers (by that clock).
 """
 
 from __future__ import annotations
