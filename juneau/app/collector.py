@@ -1,7 +1,7 @@
 """When Python looks for cycles: seldom, and never among what the start made.
 
-A collection stops every tenant, the oldest generation's for 100 ms with ten thousand connections. Nothing here
-leans on it: a connection that ended is freed by reference counts, but for what its handler tied in knots.
+A collection stops every tenant, the oldest generation's for 100 ms with ten thousand connections. Nothing
+here leans on it: what a connection leaves behind goes by reference counts, unless its handler tied a knot.
 """
 
 from __future__ import annotations
