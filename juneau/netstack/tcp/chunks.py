@@ -12,10 +12,11 @@ class Chunks:
     """Bytes in order. A payload that is at least half of its packet is kept as the view it is;
     smaller ones are copied together, so memory stays within about twice `size`."""
 
-    __slots__ = ("_queue", "size")
+    __slots__ = ("_gathered", "_queue", "size")
 
     def __init__(self) -> None:
         self._queue: list[Buffer | bytearray] = []  # a deque takes 760 bytes, empty
+        self._gathered = False  # some chunks are bytearrays
         self.size = 0
 
     def append(self, data: memoryview) -> None:
@@ -31,6 +32,7 @@ class Chunks:
                 last += data
                 return
         queue.append(bytearray(data))
+        self._gathered = True
 
     def extend(self, other: Chunks) -> None:
         """Take all of `other`, which is empty afterwards."""
@@ -43,13 +45,21 @@ class Chunks:
             del theirs[0]
         mine.extend(theirs)
         theirs.clear()
+        self._gathered |= other._gathered
         self.size += other.size
         other.size = 0
 
     def take(self, limit: int) -> list[Buffer]:
         """Remove and return up to `limit` bytes."""
-        out: list[Buffer] = []
         queue = self._queue
+        if self.size <= limit:
+            self._queue = []
+            self.size = 0
+            if self._gathered:
+                self._gathered = False
+                return [bytes(chunk) if type(chunk) is bytearray else chunk for chunk in queue]  # type: ignore[misc]
+            return queue  # type: ignore[return-value]
+        out: list[Buffer] = []
         whole = 0
         for chunk in queue:
             if limit <= 0:

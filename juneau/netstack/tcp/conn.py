@@ -257,14 +257,20 @@ class TcpConnection:
         rcv, snd, layer = self.rcv, self.snd, self.layer
         nxt, una = rcv.nxt, snd.una
         size = len(seg.payload)
-        length = size + (flags & FIN)
+        length = size + (flags & FIN)  # as numbered
         acked = (seg.ack - una) & _MASK
         if (
             (seg.seq ^ nxt) & _MASK
             or acked > snd.nxt - una
             or not (length or acked)
-            or (length and (length > rcv.adv - nxt or self.state is not _ESTABLISHED))
-            or (size and layer.buffered + size > layer.buffer_limit)
+            or (
+                length
+                and (
+                    length > rcv.adv - nxt
+                    or layer.buffered + size > layer.buffer_limit
+                    or self.state is not _ESTABLISHED
+                )
+            )
             or rcv.assembler.size
             or seg.sack
             or (acked and not snd.clean())

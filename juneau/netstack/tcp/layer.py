@@ -494,7 +494,7 @@ class TcpLayer:
 
     def quiet_until(self, at: Micros) -> bool:
         """Whether neither packets nor a timer before `at` wait. A timer that is void by now counts."""
-        if self._ready or self._replies or self._timers.bound < at:
+        if self._ready or self._replies or self._timers.bound() < at:
             return False
         return not self._time_wait or next(iter(self._time_wait.values())).expires_at >= at
 

@@ -169,11 +169,11 @@ class Receiver:
     def on_in_order(self, size: int, now: Micros) -> None:
         """Decide when to acknowledge (RFC 9293 3.8.6.3, RFC 5681 4.2)."""
         rules = self.rules
-        self.unacked += size
+        self.unacked = unacked = self.unacked + size
         if size > self.seg_size and self.seg_size < rules.mss:
             self.seg_size = min(size, rules.mss)
             self.ack_due = rules.due(self.seg_size)
-        if self.unacked >= self.ack_due or size > rules.mss or self.nxt <= self.quick:
+        if unacked >= self.ack_due or size > rules.mss or self.nxt <= self.quick:
             self.ack_now = True
         elif self.ack_at == NEVER:
             self.ack_at = now + rules.delayed_ack

@@ -53,7 +53,6 @@ class TimerHeap:
         heapify(heap)
         self._tidy_at = max(_TIDY_AT, 2 * len(heap))
 
-    @property
     def bound(self) -> Micros:
         """No deadline is earlier: what `next` would say, or less."""
         return self._heap[0][0] if self._heap else NEVER
