@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from allocations import Allocations, build, lacking
+from guard_allocations import Allocations, build, lacking
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from allocations import Allocated, Allocations
+from guard_allocations import Allocated, Allocations
 from guard_rig import LOOPS, Clock, Rig
 from guard_work import Exchanges, Work
 

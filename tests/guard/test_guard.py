@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from allocations import Allocations, build, lacking
+from guard_allocations import Allocations, build, lacking
 from guard_counts import Counts, measure
 from guard_rig import LOOPS
 from guard_work import WORK

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
-from allocations import Allocations
+from guard_allocations import Allocations
 from guard_counts import measure
 from guard_work import WORK
 from test_guard import exceeded

@@ -1,4 +1,4 @@
-/* Counts what CPython asks its allocators for: see allocations.py. Every call is passed on as it is. */
+/* Counts what CPython asks its allocators for: see guard_allocations.py. Every call is passed on as it is. */
 #include <stddef.h>
 
 struct allocator { /* PyMemAllocatorEx */

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-SOURCE: Final = Path(__file__).with_name("allocations.c")
+SOURCE: Final = Path(__file__).with_name("guard_allocations.c")
 _MEM, _OBJECT = 1, 2
 """PyMemAllocatorDomain; the raw domain is not asked for with the GIL held."""
 
