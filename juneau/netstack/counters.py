@@ -24,6 +24,9 @@ class Counters:
         self._values[reason] += 1
         self.last_drop = reason
 
+    def forget_drop(self) -> None:
+        self.last_drop = None
+
     def malformed(self, err: Malformed) -> None:
         """Count a packet that a parser refused: `udp.length` becomes `udp.bad_length`."""
         layer, _, field = err.field.partition(".")

@@ -95,13 +95,13 @@ class Reassembler:
     def __init__(self, limits: Limits, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
-        self._datagrams: OrderedDict[_Key, _Datagram] = OrderedDict()  # oldest, so first to expire, first
+        self.datagrams: OrderedDict[_Key, _Datagram] = OrderedDict()  # oldest, so first to expire, first
         self._of_path: dict[Path, OrderedDict[_Key, None]] = {}
         self.held_bytes = 0
         """Charged against `limits.fragment_bytes`."""
 
     def __len__(self) -> int:
-        return len(self._datagrams)
+        return len(self.datagrams)
 
     def receive(
         self, header: Ipv4Header, payload: memoryview, packet: Buffer, path: Path, now: Micros
@@ -113,7 +113,7 @@ class Reassembler:
             self._counters.drop(reason)
             return None
         key = _Key(header.src, header.dst, header.ident, header.proto, path)
-        datagram = self._datagrams.get(key)
+        datagram = self.datagrams.get(key)
         if datagram is not None and now >= datagram.deadline:  # its timer is late
             self._remove(key)
             self._counters.add("ip.reassembly_timeout")
@@ -165,8 +165,8 @@ class Reassembler:
     def expire(self, now: Micros) -> list[Expired]:
         """Forget datagrams that are due; those to answer with time exceeded are returned."""
         expired = []
-        while self._datagrams:
-            key, datagram = next(iter(self._datagrams.items()))
+        while self.datagrams:
+            key, datagram = next(iter(self.datagrams.items()))
             if datagram.deadline > now:
                 break
             self._remove(key)
@@ -177,19 +177,15 @@ class Reassembler:
                 expired.append(Expired(*datagram.first, key.path))
         return expired
 
-    @property
-    def idle(self) -> bool:
-        return not self._datagrams
-
     def next_timeout(self) -> Micros | None:
-        return next(iter(self._datagrams.values())).deadline if self._datagrams else None
+        return next(iter(self.datagrams.values())).deadline if self.datagrams else None
 
     def remove_address(self, ip: int) -> None:
-        for key in [key for key in self._datagrams if key.dst == ip]:
+        for key in [key for key in self.datagrams if key.dst == ip]:
             self._remove(key)
 
     def _open(self, key: _Key, now: Micros) -> _Datagram:
-        datagram = self._datagrams[key] = _Datagram(now + self._limits.fragment_timeout)
+        datagram = self.datagrams[key] = _Datagram(now + self._limits.fragment_timeout)
         self._of_path.setdefault(key.path, OrderedDict())[key] = None
         self.held_bytes += datagram.charge
         return datagram
@@ -202,10 +198,10 @@ class Reassembler:
         """Make room: first among the newcomer's own path, then the oldest of all, then the newcomer."""
         while (
             self.held_bytes > self._limits.fragment_bytes
-            or len(self._datagrams) > self._limits.fragment_datagrams
+            or len(self.datagrams) > self._limits.fragment_datagrams
         ):
             own = next(iter(self._of_path[newcomer.path]))
-            oldest = next(iter(self._datagrams))
+            oldest = next(iter(self.datagrams))
             victim = own if own != newcomer else oldest
             self._remove(victim)
             if victim == newcomer:
@@ -214,7 +210,7 @@ class Reassembler:
             self._counters.add("ip.fragment_limit")
 
     def _remove(self, key: _Key) -> None:
-        datagram = self._datagrams.pop(key)
+        datagram = self.datagrams.pop(key)
         self.held_bytes -= datagram.charge
         of_path = self._of_path[key.path]
         del of_path[key]

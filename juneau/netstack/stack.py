@@ -177,16 +177,21 @@ class Stack:
 
     def next_timeout(self) -> Micros | None:
         """When `handle_timeout` or `take_packets` is due, maybe in the past; None: only input matters."""
-        if self._output.queue or self.tcp.wants_output:
+        if self.wants_output:
             return self._output.now
         due = [t for t in (self._reassembler.next_timeout(), self.tcp.next_timeout()) if t is not None]
         return min(due, default=None)
 
     def quiet_until(self, at: Micros) -> bool:
         """Whether nothing is due before `at`, as far as a glance can tell: a timer set for then may stay."""
-        return not self._output.queue and self._reassembler.idle and self.tcp.quiet_until(at)
+        return not self._output.queue and not self._reassembler.datagrams and self.tcp.quiet_until(at)
 
     # Packets and events out
+
+    @property
+    def wants_output(self) -> bool:
+        """Whether `take_packets` would find something."""
+        return bool(self._output.queue) or self.tcp.wants_output
 
     @property
     def in_hurry(self) -> bool:
@@ -247,7 +252,7 @@ class Stack:
 
     def _receive_tapped(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
         self._output.now = now
-        self.counters.last_drop = None
+        self.counters.forget_drop()
         self._receive(packet, path, now, csum_ok)
         if self._tap is not None:
             self._tap("in", (packet,), path, now, self.counters.last_drop)

@@ -221,7 +221,7 @@ class TestLimits:
         sim = Sim(limits=Limits(fragment_bytes=16_384))
         for place in range(1, 1000):
             sim.receive(part(place * 16, 8))
-        assert sum(len(d.fragments) for d in sim.stack._reassembler._datagrams.values()) < 16_384 / 256
+        assert sum(len(d.fragments) for d in sim.stack._reassembler.datagrams.values()) < 16_384 / 256
 
     def test_datagrams(self):
         sim = Sim(limits=Limits(fragment_datagrams=10))
@@ -319,7 +319,7 @@ class ReassemblerMachine(RuleBasedStateMachine):
 
     @invariant()
     def stays_within_its_limits(self) -> None:
-        held = self.reassembler._datagrams.values()
+        held = self.reassembler.datagrams.values()
         assert self.reassembler.held_bytes == sum(d.charge for d in held) <= self.limits.fragment_bytes
         assert len(held) <= self.limits.fragment_datagrams
         assert sum(map(len, self.reassembler._of_path.values())) == len(held)

@@ -23,6 +23,7 @@ from juneau.netstack.events import (
     Readable,
     Writable,
 )
+from juneau.netstack.tcp.timers import NEVER
 from juneau.netstack.types import MILLISECOND, Buffer, Micros, Path, TxPacket
 
 if TYPE_CHECKING:
@@ -145,12 +146,13 @@ class Driver:
             self._again = True  # settling: a link that answers inside `send`
             return
         self._deliver_all()
-        full = self._transmit(now)
+        stack = self.stack
+        full = stack.wants_output and self._transmit(now)
         if self._again or full:
             self._again = False
             self.wake()
-        if self._timer is None or not self.stack.quiet_until(self._timer_at):
-            self._arm(self.stack.next_timeout(), now)
+        if not stack.quiet_until(NEVER if self._timer is None else self._timer_at):
+            self._arm(stack.next_timeout(), now)
 
     def _transmit(self, now: Micros) -> bool:
         """True: there may be more than one turn's burst."""

@@ -44,6 +44,10 @@ class StandIn:
     def next_timeout(self) -> Micros | None:
         return self.deadline
 
+    @property
+    def wants_output(self) -> bool:
+        return True
+
     def quiet_until(self, at: Micros) -> bool:
         return self.deadline is None or self.deadline >= at
 
