@@ -18,24 +18,25 @@ _PLAIN: Final = struct.Struct("!IIIQIIIII")
 _STAMPED: Final = struct.Struct("!IIIQIIIIIIII")
 """With a timestamp option and no other, as nearly every segment is."""
 _IP_AND_TCP: Final = ipv4.HEADER_BYTES + tcp.HEADER_BYTES
+_TTL_PROTO: Final = [ttl << 24 | ipv4.PROTO_TCP << 16 for ttl in range(256)]
+"""Made once: one integer for all connections is less than one for each."""
 _NEW: Final = tuple.__new__
 
 
 class Emitter:
     """Constants of one four-tuple. DF is always set, so an ident of 0 is right (RFC 6864)."""
 
-    __slots__ = ("_addresses", "_ip_sum", "_partial", "_ports", "_pseudo", "_tcp_sum", "_ttl_proto")
+    __slots__ = ("_addresses", "_ip_sum", "_partial", "_ports", "_pseudo", "_ttl_proto")
 
     def __init__(
         self, local_ip: int, local_port: int, remote_ip: int, remote_port: int, link: Link, ttl: int
     ) -> None:
         addresses = local_ip + remote_ip
         self._addresses = local_ip << 32 | remote_ip
-        self._ports = ports = local_port << 16 | remote_port
-        self._ttl_proto = ttl << 24 | ipv4.PROTO_TCP << 16
+        self._ports = local_port << 16 | remote_port
+        self._ttl_proto = _TTL_PROTO[ttl]
         self._ip_sum = 0x4500 + ipv4.FLAG_DF + (ttl << 8 | ipv4.PROTO_TCP) + addresses
         self._pseudo = addresses + ipv4.PROTO_TCP
-        self._tcp_sum = addresses + ipv4.PROTO_TCP + ports
         self._partial = link.checksum_offload
 
     def packet(
@@ -75,7 +76,7 @@ class Emitter:
             check = (self._pseudo + header_bytes + size) % 0xFFFF or 0xFFFF
             start, offset = 20, 16
         else:
-            value = self._tcp_sum + header_bytes + size + seq + ack + words + option_sum
+            value = self._pseudo + self._ports + header_bytes + size + seq + ack + words + option_sum
             if size:
                 value += ones_sum(payload[0]) if len(payload) == 1 else ones_sum_of(payload)
             check = -value % 0xFFFF
