@@ -477,7 +477,8 @@ class TcpConnection:
         """The timestamp clock ticks every millisecond (RFC 7323 5.4)."""
         return (now // 1000 + self.ts_offset) & _MASK
 
-    transmit = output.transmit
+    def transmit(self, now: Micros, out: list[TxPacket], quantum: int) -> bool:
+        return output.transmit(self, now, out, quantum)
 
     # --- time ---
 

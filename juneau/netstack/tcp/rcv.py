@@ -13,7 +13,7 @@ from juneau.netstack.tcp.options import TcpOptions
 from juneau.netstack.types import Micros
 from juneau.netstack.wire.tcp import SackBlock
 
-NEVER: Micros = 1 << 62
+NEVER: Micros = (1 << 62) - 1
 _MASK = 0xFFFF_FFFF
 
 _EMPTY: Final = Assembler(0)

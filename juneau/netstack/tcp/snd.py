@@ -18,7 +18,7 @@ from juneau.netstack.tcp.rtt import RttEstimator
 from juneau.netstack.tcp.sendqueue import SendQueue
 from juneau.netstack.types import MILLISECOND, SECOND, Micros
 
-NEVER: Final[Micros] = 1 << 62
+NEVER: Final[Micros] = (1 << 62) - 1
 _RTO_AFTER_SYN_LOSS: Final[Micros] = 3 * SECOND
 
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from juneau.netstack.types import Micros
 
-NEVER: Final[Micros] = 1 << 62
+NEVER: Final[Micros] = (1 << 62) - 1
 _TIDY_AT: Final = 256
 
 

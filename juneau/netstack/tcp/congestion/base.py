@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from juneau.netstack.types import Micros
 
-INFINITE: Final = 1 << 62
+INFINITE: Final = (1 << 62) - 1
 
 
 class CongestionControl(ABC):
