@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from juneau.netstack.aio.streams import StreamProtocol
+from juneau.netstack.aio.streams import StreamProtocol, StreamReader
 from juneau.services.limits import TcpLimits
 from juneau.services.log import Reporter
 from juneau.services.workers import cancel_and_wait
@@ -104,7 +104,7 @@ class Connection(StreamProtocol):
     _unchanged = 0
 
     def __init__(self, binding: StreamBinding, loop: asyncio.AbstractEventLoop) -> None:
-        reader = asyncio.StreamReader(limit=binding.limit, loop=loop)
+        reader = StreamReader(limit=binding.limit, loop=loop)
         super().__init__(reader, None, loop)
         self.serve(reader)
         self._binding = binding

@@ -20,7 +20,7 @@ from juneau.netstack.aio.server import (
     local_endpoints,
     resolve,
 )
-from juneau.netstack.aio.streams import LIMIT, StreamHandler, StreamProtocol, StreamWriter
+from juneau.netstack.aio.streams import LIMIT, StreamHandler, StreamProtocol, StreamReader, StreamWriter
 from juneau.netstack.aio.tls import TlsTimeouts
 from juneau.netstack.types import Endpoint, Misuse, Path, Refused
 
@@ -67,7 +67,7 @@ class AsyncStack(Driver):
         """As `asyncio.start_server`; an exception of the handler closes its connection on any version."""
 
         def factory() -> StreamProtocol:
-            return StreamProtocol(asyncio.StreamReader(limit, self.loop), client_connected_cb, self.loop)
+            return StreamProtocol(StreamReader(limit, self.loop), client_connected_cb, self.loop)
 
         return await self.create_server(factory, host, port, **kwargs)
 
@@ -107,7 +107,7 @@ class AsyncStack(Driver):
         self, host: Host, port: int, *, limit: int = LIMIT, **kwargs: Any
     ) -> tuple[asyncio.StreamReader, StreamWriter]:
         """As `asyncio.open_connection`; arguments as for `create_connection`."""
-        reader = asyncio.StreamReader(limit, self.loop)
+        reader = StreamReader(limit, self.loop)
         protocol = StreamProtocol(reader, loop=self.loop)
         transport, _ = await self.create_connection(lambda: protocol, host, port, **kwargs)
         return reader, StreamWriter(transport, protocol, reader, self.loop)

@@ -9,11 +9,14 @@ from typing import Any, Final, TypeAlias, cast
 from weakref import ref
 
 from juneau.netstack.aio.tls import TlsTimeouts, start_tls
+from juneau.netstack.types import Buffer
 
 StreamHandler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 LIMIT: Final = 2**16
 """asyncio's default limit of a StreamReader, bytes."""
+PIECE_BYTES: Final = 4096
+"""What is smaller is gathered in a buffer: a piece costs as much as 4 KiB copied, and much more memory."""
 
 
 class _Unasked:
@@ -28,6 +31,107 @@ class _Unasked:
 
 
 _UNASKED: Any = _Unasked()
+
+
+class StreamReader(asyncio.StreamReader):
+    """asyncio's, but a large piece goes to `read` by one copy, where asyncio's buffer takes three.
+
+    Such pieces wait as they were fed. Whatever of asyncio looks at `_buffer` finds them in it.
+    """
+
+    # asyncio's, unknown to typeshed
+    _eof: bool
+    _exception: BaseException | None
+    _limit: int
+    _paused: bool
+    _transport: asyncio.Transport | None
+    _wakeup_waiter: Callable[[], None]
+    _wait_for_data: Callable[[str], Awaitable[None]]
+
+    _gathered: bytearray
+    """What came before the pieces."""
+    _pieces: list[Buffer] | tuple[()] = ()
+    _pieces_bytes = 0
+
+    @property
+    def _buffer(self) -> bytearray:
+        if self._pieces:
+            self._gathered += b"".join(self._pieces)
+            self._pieces, self._pieces_bytes = (), 0
+        return self._gathered
+
+    @_buffer.setter
+    def _buffer(self, value: bytearray) -> None:
+        self._gathered = value
+
+    def feed_data(self, data: Any) -> None:
+        """Bytes-like. It must not change afterwards, unless it is a bytearray."""
+        assert not self._eof, "feed_data after feed_eof"
+        size = len(data)
+        if not size:
+            return
+        if size < PIECE_BYTES or type(data) is bytearray:
+            self._buffer.extend(data)
+        else:
+            if not self._pieces:
+                self._pieces = []
+            self._pieces.append(data)
+            self._pieces_bytes += size
+        self._wakeup_waiter()
+        if (
+            not self._paused
+            and self._pieces_bytes + len(self._gathered) > 2 * self._limit
+            and self._transport is not None
+        ):
+            try:
+                self._transport.pause_reading()
+            except NotImplementedError:
+                self._transport = None  # it cannot; never ask again
+            else:
+                self._paused = True
+
+    async def read(self, n: int = -1) -> bytes:
+        if n <= 0 or self._exception is not None:
+            return await super().read(n)
+        if not self._pieces and not self._gathered and not self._eof:
+            await self._wait_for_data("read")
+        data = self._take(n)
+        self._maybe_resume_transport()
+        return data
+
+    def _take(self, n: int) -> bytes:
+        """The next `n` bytes, or what there is."""
+        gathered, pieces = self._gathered, self._pieces
+        if not gathered and self._pieces_bytes <= n and pieces:
+            self._pieces, self._pieces_bytes = (), 0
+            return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        if not pieces or len(gathered) >= n:
+            data = bytes(memoryview(gathered)[:n])
+            del gathered[:n]
+            return data
+        parts: list[Any] = [bytes(gathered)]
+        gathered.clear()
+        left = n - len(parts[0])
+        while left and pieces:
+            first = pieces[0]
+            if len(first) > left:
+                parts.append(first[:left])
+                pieces[0] = memoryview(first)[left:]
+            else:
+                parts.append(first)
+                del pieces[0]
+            left -= len(parts[-1])
+            self._pieces_bytes -= len(parts[-1])
+        return b"".join(parts)
+
+    def _maybe_resume_transport(self) -> None:
+        if self._paused and self._pieces_bytes + len(self._gathered) <= self._limit:
+            self._paused = False
+            assert self._transport is not None
+            self._transport.resume_reading()
+
+    def at_eof(self) -> bool:
+        return self._eof and not self._pieces and not self._gathered
 
 
 class StreamWriter(asyncio.StreamWriter):
