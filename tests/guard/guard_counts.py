@@ -41,7 +41,7 @@ class Counts(NamedTuple):
     copies: float
     """Bytes of blocks of 16 KiB and more, as a multiple of the payload."""
     kept: float
-    """Of those, still there at the end."""
+    """Blocks that a unit leaves behind."""
 
 
 def measure(make: Callable[[], Work], loop: str, allocations: Allocations) -> Counts:

@@ -25,7 +25,6 @@ STREAMS, PROTOCOL, DATAGRAMS = 7, 8, 9
 _WINDOW_SHIFT: Final = 7
 _WINDOW: Final = 4 * SUPERFRAME >> _WINDOW_SHIFT
 """As on the wire"""
-_TS_MS: Final = 4
 _STAMP: Final = (
     abi.Stamp(abi.STAMP_TAG, NIC.tenant.subnet_id, abi.STAMP_TAG, NIC.ifindex).pack() + b"\x08\x00"
 )
@@ -63,7 +62,7 @@ class Client:
             ack=self.ack if ack is None else ack, flags=flags, wnd=wnd, options=options,
         )  # fmt: skip
         self.seq = (self.seq + len(payload) + ("S" in flags) + ("F" in flags)) % 2**32
-        self.now += _TS_MS
+        self.now += 1
         return frame(packet, len(payload))
 
     def heard(self, sent: Sequence[bytes]) -> list[int]:
@@ -205,6 +204,7 @@ class Download(Work):
     """One superframe acknowledged, the next one leaves."""
 
     port = STREAMS
+    slow_start = 20
 
     def __init__(self) -> None:
         self.client = Client(self.port, 40_000)
@@ -213,10 +213,16 @@ class Download(Work):
     def start(self) -> Exchanges:
         yield from self.client.connect()
         self.ends += self.client.heard((yield [self.client.segment(b"down\n", "PA")]))
+        for _ in range(self.slow_start):
+            yield from self.acknowledge()
 
     def unit(self) -> Exchanges:
+        acked = self.ends[0]
+        yield from self.acknowledge()
+        assert (self.ends[0] - acked) % 2**32 >= SUPERFRAME - MSS, "nothing smaller is in flight"
+
+    def acknowledge(self) -> Exchanges:
         self.ends += self.client.heard((yield [self.client.segment(ack=self.ends.pop(0))]))
-        assert self.ends, "nothing is in flight"
 
 
 class DownloadProtocol(Download):

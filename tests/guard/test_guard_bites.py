@@ -12,9 +12,10 @@ from guard_work import WORK
 from test_guard import exceeded
 
 from juneau.netstack.aio import AsyncStack
-from juneau.netstack.types import TxPacket, parse_ip
+from juneau.netstack.types import TxPacket
 from juneau.packetplane.dispatcher import Dispatcher
 from juneau.packetplane.sender import Sender
+from juneau.services.framework import foreign_service_id
 
 Spoil: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
@@ -72,6 +73,9 @@ def copies_what_it_sends(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_nothing() -> None: ...
+def calls_us(_: AsyncStack) -> None:
+    for _ in range(20):
+        foreign_service_id("x")  # calls two of C's
 
 
 SPOILT = {
@@ -85,9 +89,13 @@ SPOILT = {
         "timers",
         in_settle(lambda s: s.loop.call_later(9, do_nothing).cancel()),
     ),
-    "calls": ("DNS hot answer", "calls", in_settle(lambda _: [parse_ip("10.0.0.1") for _ in range(9)])),
-    "C calls": ("DNS hot answer", "c_calls", in_settle(lambda _: parse_ip("10.0.0.1"))),
-    "objects": ("datagram echo", "blocks", in_settle(lambda _: [object() for _ in range(25)])),
+    "calls": ("DNS hot answer", "calls", in_settle(calls_us)),
+    "C calls": (
+        "DNS hot answer",
+        "c_calls",
+        in_settle(calls_us),
+    ),
+    "objects": ("datagram echo", "blocks", in_settle(lambda _: [object() for _ in range(50)])),
     "a leak": ("datagram echo", "kept", in_settle(lambda _: _left.append(object()))),
     "a copy of what came": ("superframe up, Protocol", "copies", copies_what_it_reads),
     "a copy for streams": ("superframe up, streams", "copies", copies_what_it_reads),
