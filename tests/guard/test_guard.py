@@ -40,14 +40,10 @@ MEASURED: Final = {name: Counts(*row, kept=KEPT) for name, row in {
     "DNS hot answer, 16 a batch" : (  1.06,  0.06,  0.06,  0.06,     0, 26.56, 32.25, 55.02,     0),
 }.items()}
 # fmt: on
-SLICED_BY_READER: Final = {"superframe up, streams", "superframe up, 8 a batch"}
-"""Until Python 3.12 `StreamReader.read` sliced its buffer before it made bytes of the slice: a copy more."""
 
 
 def limits(name: str) -> Counts:
-    row = Counts(*(value * (1 + slack) for value, slack in zip(MEASURED[name], SLACK, strict=True)))
-    spared = sys.version_info >= (3, 12) and name in SLICED_BY_READER
-    return row._replace(copies=row.copies - spared)
+    return Counts(*(value * (1 + slack) for value, slack in zip(MEASURED[name], SLACK, strict=True)))
 
 
 def exceeded(name: str, found: Counts) -> dict[str, tuple[float, float]]:

@@ -73,6 +73,8 @@ def copies_what_it_sends(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_nothing() -> None: ...
+
+
 def calls_us(_: AsyncStack) -> None:
     for _ in range(20):
         foreign_service_id("x")  # calls two of C's
