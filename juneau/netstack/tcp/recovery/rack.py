@@ -74,7 +74,7 @@ class Rack:
         while (rec := ring.newer) is not ring:
             if rec.at > at or (rec.at == at and rec.end > end):
                 return 0
-            remaining = rec.at + self.rtt + reo_wnd - now
+            remaining: Micros = rec.at + self.rtt + reo_wnd - now
             if remaining > 0:
                 return remaining
             board.mark_lost(rec)

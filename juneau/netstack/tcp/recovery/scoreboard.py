@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Final, cast
+from typing import Any, Final
 
 from juneau.netstack.types import Micros
 
@@ -30,8 +30,8 @@ class Ring:
     """The ring's fixed point: `newer` is the oldest in flight, `older` the newest."""
 
     __slots__ = ("newer", "older")
-    newer: Sent
-    older: Sent
+    newer: Any  # a Sent, or the Ring, where it closes
+    older: Any
 
 
 class Sent(Ring):
@@ -71,7 +71,7 @@ class Scoreboard:
     def __init__(self) -> None:
         self.records: list[Sent] = []
         ring = self.oldest_first = Ring()
-        ring.newer = ring.older = ring  # type: ignore[assignment]  # see Ring
+        ring.newer = ring.older = ring
         self.sacked = 0
         """Bytes SACKed beyond snd_una."""
         self.lost = 0
@@ -87,7 +87,7 @@ class Scoreboard:
     def _link_newest(self, rec: Sent) -> None:
         ring = self.oldest_first
         newest = ring.older
-        rec.older, rec.newer = newest, cast(Sent, ring)
+        rec.older, rec.newer = newest, ring
         newest.newer = ring.older = rec
 
     @staticmethod
@@ -103,7 +103,7 @@ class Scoreboard:
         self.records.append(rec)
         ring = self.oldest_first
         newest = ring.older
-        rec.older, rec.newer = newest, ring  # type: ignore[assignment]  # see Ring
+        rec.older, rec.newer = newest, ring
         newest.newer = ring.older = rec
 
     def next_lost(self) -> Sent | None:
@@ -226,7 +226,8 @@ class Scoreboard:
     def split(self, rec: Sent, at: int) -> Sent:
         """Cut `rec`, which is in flight; return its right half."""
         self._split(self._index(rec.seq), at)
-        return rec.newer
+        right: Sent = rec.newer
+        return right
 
     def _split(self, index: int, at: int) -> None:
         """Cut a record that is not SACKed; the right half follows the left in time too."""
@@ -267,7 +268,7 @@ class Scoreboard:
         for rec in sorted(lost, key=_BY_TIME, reverse=True):
             rec.state = SENT
             oldest = ring.newer
-            rec.older, rec.newer = cast(Sent, ring), oldest
+            rec.older, rec.newer = ring, oldest
             oldest.older = ring.newer = rec
         self.lost = 0
 
