@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 JUNEAU := .venv/bin/juneau
 
-.PHONY: help setup setup-test demo test fuzz foreign check format bench e2e soak clean
+.PHONY: help setup setup-test demo test fuzz foreign compile test-compiled check format bench e2e soak clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -31,6 +31,19 @@ fuzz: setup-test
 foreign: setup-test
 	@$(PY) tests/foreign/cpython.py
 	@$(PY) tests/foreign/libraries.py
+
+## compile  a wheel in dist/ with the stack compiled ahead of time (see docs/operations.md)
+compile:
+	@scripts/setup compile
+	@scripts/compile dist
+
+## test-compiled  the stack's tests and the lab's traffic against such a wheel
+test-compiled:
+	@scripts/setup test compile
+	@rm -rf build/compiled && mkdir -p build/compiled
+	@$(PY) -m zipfile -e $$(scripts/compile build/wheels) build/compiled
+	@PYTHONPATH=$(CURDIR)/build/compiled JUNEAU_COMPILED=1 $(PY) -P -m pytest \
+	  tests/netstack tests/testing tests/packetplane tests/services tests/lab/test_traffic.py
 
 ## check   format, lint, types, import contracts
 check: setup-test

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.model import ROOT, BenchError, run
+from juneau.app.doctor import build
 
 
 def describe() -> dict[str, Any]:
@@ -23,6 +24,7 @@ def describe() -> dict[str, Any]:
         "hypervisor": _field(lscpu, "Hypervisor vendor") or "none",
         "kernel": platform.release(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "juneau": build(),
         "uvloop": _version("uvloop"),
         "client's congestion control": _congestion_control(),
     }

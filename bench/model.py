@@ -23,6 +23,8 @@ MTU: Final = 1450
 """Of every peer's veth: what a Pod behind VXLAN gets."""
 
 JUNEAU: Final = "juneau"
+COMPILED: Final = "juneau, compiled"
+"""The same sources, compiled ahead of time: what an operator may take, not what is judged."""
 UVLOOP: Final = "kernel, uvloop"
 ASYNCIO: Final = "kernel, asyncio"
 

@@ -27,7 +27,7 @@ def _ratios(path: Path, rows: Sequence[Row]) -> list[Path]:
     """A bar a target, whiskers from the lowest to the highest round, a mark where the target is."""
     from matplotlib import pyplot
 
-    judged = [row for row in rows if row.ratio and row.target and row.spread][::-1]
+    judged = [row for row in rows if row.ratio and row.judged and row.spread][::-1]
     if not judged:
         return []
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.42 * len(judged)), layout="constrained")

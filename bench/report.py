@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.model import JUNEAU, Metric, Target
+from bench.model import COMPILED, JUNEAU, Metric, Target
 from bench.run import Found
 
 Samples = Sequence[float | None]
@@ -34,6 +34,8 @@ class Row:
     note: str
     held: bool | None
     """None: no target, or nothing measured."""
+    judged: bool
+    """False: a figure beside the target, which is another's."""
     raw: Samples
     against_raw: Samples
 
@@ -53,12 +55,11 @@ def _rows_of(found: Found, metric: Metric, targets: Sequence[Target]) -> list[Ro
 
 def _against_peers(found: Found, metric: Metric, targets: Sequence[Target]) -> Iterator[Row]:
     peers = found.samples[metric.name]
-    if JUNEAU not in peers:
-        return
-    for peer, theirs in peers.items():
-        if peer == JUNEAU or _judged(targets, metric.name, peer, JUNEAU):
-            continue
-        yield _row(metric, JUNEAU, peers[JUNEAU], peer, theirs, _judged(targets, metric.name, JUNEAU, peer))
+    for of in (JUNEAU, COMPILED):
+        for peer, theirs in peers.items():
+            if of not in peers or peer in (of, COMPILED) or _judged(targets, metric.name, peer, of):
+                continue
+            yield _row(metric, of, peers[of], peer, theirs, _judged(targets, metric.name, JUNEAU, peer))
 
 
 def _other_targets(found: Found, metric: Metric, targets: Sequence[Target]) -> Iterator[Row]:
@@ -99,6 +100,7 @@ def _row(metric: Metric, of: str, ours: Samples, against: str, theirs: Samples, 
         target=target.text() if target else "",
         note=target.note if target else "",
         held=None if target is None or judged is None else target.held(judged),
+        judged=target is not None and target.of == of,
         raw=ours,
         against_raw=theirs,
     )
@@ -136,6 +138,7 @@ def table(found: Sequence[Row]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     figure = f"{number(row.median)} {row.unit}"
     own = row.of == JUNEAU
+    held = {True: "yes", False: "**no**", None: "not measured" if row.target else ""}[row.held]
     return (
         row.workload,
         figure if own else f"{figure} ({row.of})",
@@ -144,7 +147,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         number(row.ratio) if row.against else "",
         "..".join(number(end) for end in row.spread) if row.spread else "",
         row.target,
-        {True: "yes", False: "**no**", None: "not measured" if row.target else ""}[row.held],
+        held if row.judged or not row.target else f"({held.strip('*')})",
     )
 
 

@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from juneau.app.doctor import build
+
 settings.register_profile("ci", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+COMPILED = os.environ.get("JUNEAU_COMPILED") == "1"
+"""`make test-compiled`: the stack is to be compiled."""
 REQUIRE_ALL = os.environ.get("JUNEAU_REQUIRE_ALL") == "1"
 TOOLS = (
     "ip",
@@ -61,7 +65,14 @@ def require(why_not: str) -> None:
     pytest.skip(why_not)
 
 
+def pytest_sessionstart() -> None:
+    if (build() == "compiled") != COMPILED:
+        pytest.exit(f"JUNEAU_COMPILED={int(COMPILED)} and juneau is {build()}", returncode=2)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if COMPILED and item.get_closest_marker("interpreted"):
+        pytest.skip("puts something of its own into the stack")
     if item.get_closest_marker("root"):
         require(lacking())
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.model import ASYNCIO, JUNEAU, UVLOOP, PeerFactory
+from bench.model import ASYNCIO, COMPILED, JUNEAU, UVLOOP, PeerFactory
 from bench.peers import dns, kernel, pytcp
-from bench.peers.juneau import juneau
+from bench.peers.juneau import compiled, juneau
 from bench.peers.subnets import many_subnets
 from bench.targets import MANY_SUBNETS
 
 PEERS: Final[dict[str, PeerFactory]] = {
     JUNEAU: juneau,
+    COMPILED: compiled,
     MANY_SUBNETS: many_subnets,
     UVLOOP: kernel.uvloop,
     ASYNCIO: kernel.asyncio,

@@ -11,8 +11,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from bench import build
 from bench.handler import PORTS
-from bench.model import JUNEAU, ROOT, BenchError, Peer, Settings, many_ports, run, within
+from bench.model import (
+    COMPILED,
+    JUNEAU,
+    ROOT,
+    BenchError,
+    Peer,
+    Settings,
+    Unavailable,
+    many_ports,
+    run,
+    within,
+)
 from bench.peers import dns
 from bench.peers.extra import EXTRAS
 from juneau.app.settings import lab_settings
@@ -25,12 +37,22 @@ _UP_TIMEOUT_S: Final = 180.0
 
 
 @contextmanager
-def juneau(settings: Settings) -> Iterator[Peer]:
+def juneau(settings: Settings, *, name: str = JUNEAU, package: Path | None = None) -> Iterator[Peer]:
+    """`package`: where it is imported from, if not from here."""
     services = ["bench.service:Bench", *(extra.juneau for extra in EXTRAS)]
-    with _names() as names, lab(settings, MANIFESTS, services, also=[names]) as record:
+    with _names() as names, lab(settings, MANIFESTS, services, also=[names], package=package) as record:
         ports = {**PORTS, "dns": 53, **{extra.service: extra.port for extra in EXTRAS}}
-        neighbour = pod(record, "neighbour", settings, JUNEAU, ports)
-        yield pod(record, "client", settings, JUNEAU, ports, neighbour=neighbour)
+        neighbour = pod(record, "neighbour", settings, name, ports)
+        yield pod(record, "client", settings, name, ports, neighbour=neighbour)
+
+
+@contextmanager
+def compiled(settings: Settings) -> Iterator[Peer]:
+    """The same, its stack compiled ahead of time."""
+    with juneau(settings, name=COMPILED, package=build.package()) as peer:
+        if not all(map(build.runs_compiled, peer.server_pids())):
+            raise Unavailable("its lab does not run the compiled stack")
+        yield peer
 
 
 @contextmanager
@@ -44,7 +66,12 @@ def _names() -> Iterator[Path]:
 
 @contextmanager
 def lab(
-    settings: Settings, manifests: Path, services: list[str], *, also: Sequence[Path] = ()
+    settings: Settings,
+    manifests: Path,
+    services: list[str],
+    *,
+    also: Sequence[Path] = (),
+    package: Path | None = None,
 ) -> Iterator[Record]:
     """A lab of its own name, detached, on the server's CPU."""
     name = f"bench-{secrets.token_hex(3)}"
@@ -54,10 +81,8 @@ def lab(
     up += [word for service in services for word in ("--service", _absolute(service))]
     up += [] if settings.offload else ["--no-offload"]
     # services may import `bench`
-    environment = [
-        "env",
-        f"PYTHONPATH={ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep),
-    ]
+    folders = [*([str(package)] if package else []), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = ["env", f"PYTHONPATH={os.pathsep.join(folders).rstrip(os.pathsep)}"]
     down = (*command, "down", "--name", name)
     try:
         run(*environment, *up, timeout=_UP_TIMEOUT_S)

@@ -6,7 +6,7 @@ import re
 import tempfile
 from typing import Final
 
-from bench.model import JUNEAU, BenchError, Metric, Peer, Workload
+from bench.model import COMPILED, JUNEAU, BenchError, Metric, Peer, Workload
 from bench.peers.dns import NAMES, PEERS
 from bench.peers.process import installed
 
@@ -57,7 +57,7 @@ WORKLOADS: Final = (
         name="dns",
         unit="answers/s",
         better="higher",
-        peers=(JUNEAU, *PEERS),
+        peers=(JUNEAU, COMPILED, *PEERS),
         measure=measure,
         what=f"hot answers, none lost; {len(NAMES)} names, dnsperf with {OUTSTANDING} queries in flight",
         also=(Metric("dns-cpu", "µs of the server's CPU an answer", "lower"),),

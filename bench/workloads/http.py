@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bench.model import ASYNCIO, JUNEAU, UVLOOP, BenchError, Peer, Workload
+from bench.model import ASYNCIO, COMPILED, JUNEAU, UVLOOP, BenchError, Peer, Workload
 from bench.peers.process import installed
 
 CONNECTIONS: Final = 8
@@ -36,7 +36,7 @@ WORKLOADS: Final = (
         name="http",
         unit="requests/s",
         better="higher",
-        peers=(JUNEAU, UVLOOP, ASYNCIO),
+        peers=(JUNEAU, COMPILED, UVLOOP, ASYNCIO),
         measure=measure,
         what=f"an aiohttp application; wrk, one thread, {CONNECTIONS} connections that stay",
     ),

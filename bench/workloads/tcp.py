@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from bench.model import ASYNCIO, JUNEAU, UVLOOP, Peer, Workload
+from bench.model import ASYNCIO, COMPILED, JUNEAU, UVLOOP, Peer, Workload
 
 KERNEL: Final = (JUNEAU, UVLOOP, ASYNCIO)
+MAIN: Final = (JUNEAU, COMPILED, UVLOOP, ASYNCIO)
 PYTCP: Final = "pmd-pytcp"
 GRACE_S: Final = 20.0
 
@@ -42,7 +43,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "higher",
         load("streams", "mbit_s", "up"),
         "bulk Pod → VIP, a StreamReader reads 64 KiB at a time; counted by the server",
-        (*KERNEL, PYTCP),
+        (*MAIN, PYTCP),
     ),
     _workload(
         "down",
@@ -50,7 +51,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "higher",
         load("streams", "mbit_s", "down"),
         "bulk VIP → Pod, a StreamWriter writes 64 KiB and drains",
-        (*KERNEL, PYTCP),
+        (*MAIN, PYTCP),
     ),
     _workload(
         "protocol-up",
@@ -72,7 +73,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "higher",
         load("streams", "per_s", "crr"),
         "connect, one byte each way, close; one after another",
-        (*KERNEL, PYTCP),
+        (*MAIN, PYTCP),
     ),
     _workload(
         "connects-8", "/s", "higher", load("streams", "per_s", "crr", "-c", "8"), "the same, eight at once"
@@ -83,7 +84,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "lower",
         load("streams", "p50_us", "rr"),
         "one byte there and back, median",
-        (*KERNEL, PYTCP),
+        (*MAIN, PYTCP),
     ),
     _workload(
         "many-100",

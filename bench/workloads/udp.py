@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.model import JUNEAU, Metric, Peer, Sample, Workload
 from bench.targets import MANY_SUBNETS
-from bench.workloads.tcp import GRACE_S, KERNEL, load
+from bench.workloads.tcp import GRACE_S, KERNEL, MAIN, load
 
 
 def _echo(peer: Peer, seconds: float) -> Sample:
@@ -25,7 +25,7 @@ WORKLOADS: Final = (
         name="udp",
         unit="requests/s",
         better="higher",
-        peers=KERNEL,
+        peers=MAIN,
         measure=_echo,
         also=(Metric("udp-lost", "%", "lower"),),
         what="64-byte datagrams echoed, 64 in flight",

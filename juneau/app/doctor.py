@@ -28,8 +28,15 @@ def checks() -> Iterator[Check]:
         yield check()
 
 
+def build() -> str:
+    """Whether the stack is Python or was compiled (docs/operations.md)."""
+    from juneau.netstack import stack
+
+    return "interpreted" if stack.__file__.endswith(".py") else "compiled"
+
+
 def _python() -> Check:
-    return Check("python", True, platform.python_version())
+    return Check("python", True, f"{platform.python_version()}, juneau {build()}")
 
 
 def _root() -> Check:

@@ -29,7 +29,9 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"juneau {version('juneau')}")
+        from juneau.app.doctor import build
+
+        print(f"juneau {version('juneau')} ({build()})")
         raise typer.Exit
 
 

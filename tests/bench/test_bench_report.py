@@ -9,7 +9,7 @@ import pytest
 from bench_samples import found
 
 from bench import plots, report
-from bench.model import JUNEAU, UVLOOP, Target
+from bench.model import COMPILED, JUNEAU, UVLOOP, Target
 from bench.targets import TARGETS
 from bench.workloads import WORKLOADS
 
@@ -76,6 +76,22 @@ def test_a_target_of_another_peer_than_juneau_is_one_row():
     samples = found(packet={JUNEAU: [10, 10], "many": [12, 12]})
     [row] = report.rows(samples, [Target(workload="packet", of="many", against=JUNEAU, at_most=1.1)])
     assert (row.of, row.against, row.ratio, row.held) == ("many", JUNEAU, 1.2, False)
+
+
+def test_the_compiled_stack_is_shown_beside_the_target_but_not_judged():
+    samples = found(up={JUNEAU: [3, 3], COMPILED: [6, 6], UVLOOP: [2, 2]})
+    targets = [Target(workload="up", against=UVLOOP, at_least=2)]
+    rows = {(row.of, row.against): row for row in report.rows(samples, targets)}
+    assert rows.keys() == {(JUNEAU, UVLOOP), (COMPILED, JUNEAU), (COMPILED, UVLOOP)}
+    ours, compiled = rows[JUNEAU, UVLOOP], rows[COMPILED, UVLOOP]
+    assert (ours.held, ours.judged) == (False, True)
+    assert (compiled.ratio, compiled.target, compiled.held, compiled.judged) == (3, "≥ 2", True, False)
+    assert rows[COMPILED, JUNEAU].ratio == 2
+    assert report.table([compiled]).endswith(
+        "| up | 6 u (juneau, compiled) | kernel, uvloop | 2 u | 3 | 3..3 | ≥ 2 | (yes) |"
+    )
+    del samples.samples["up"][JUNEAU]
+    assert report.unmeasured(samples, targets), "the compiled stack's figure stands for nobody else's"
 
 
 def test_what_was_not_measured_is_never_held():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_version():
     code, out, _ = run("--version")
     assert code == 0
-    assert out.startswith("juneau 0.")
+    assert re.fullmatch(r"juneau 0\.\S+ \(interpreted\)\n", out)
 
 
 @pytest.mark.parametrize("command", [[], ["lab"], ["lab", "up"], ["serve"], ["flows"], ["doctor"]])

@@ -66,6 +66,7 @@ def test_tcp_is_refused_for_the_same_reasons(packet: bytes, reason: str):
     assert sim.drops() == {reason: 1}
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("packet", [PING, udp(b"x", dport=9, src=CLIENT, dst=SERVER), SYN])
 def test_the_fast_and_the_slow_path_agree(packet: bytes):
     fast, slow = Sim(), Sim()

@@ -117,6 +117,7 @@ class FakeTcp:
         return self.due
 
 
+@pytest.mark.interpreted
 class TestBudget:
     def mixed(self, *, tcp_backlog: int, datagrams: int) -> Sim:
         sim = Sim()
@@ -160,6 +161,7 @@ class TestNextTimeout:
         assert len(sim.stack.take_packets(sim.now)) == 6
         assert sim.stack.next_timeout() is None
 
+    @pytest.mark.interpreted
     @pytest.mark.parametrize("tcp_after", [-1, 1])
     def test_the_earlier_of_tcp_and_reassembly(self, tcp_after: int):
         sim = Sim()

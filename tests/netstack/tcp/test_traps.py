@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from tcp_kit import (
     MTU_1040,
     NO_TIMESTAMPS,
@@ -497,6 +498,7 @@ def test_a_stalled_loop_causes_no_spurious_retransmission():
     assert conn.info().bytes_retransmitted == 0
 
 
+@pytest.mark.interpreted
 def test_idle_connections_arm_no_timer():
     pair = Pair()
     conn, client, server = pair.connect(b"hello", b"world")
