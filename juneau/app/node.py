@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
+from juneau.app.collector import Slack
 from juneau.app.tasks import attempt
 from juneau.model.cluster import ClusterView, Subnet
 from juneau.model.ids import Vip
@@ -44,6 +45,7 @@ class Node:
         self._gateways: set[Vip] = set()
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
+        self._slack = Slack(self._loop)
         plane.start(self._loop, self._receiver)
 
     async def apply(self, view: ClusterView, nics: Sequence[Nic]) -> None:
@@ -76,6 +78,7 @@ class Node:
         await attempt("unbind what is left", self.registry.close())
         await asyncio.sleep(0)  # the last RSTs and FINs leave in this turn
         await attempt("close the stacks", self._close_stacks())
+        self._slack.close()
         await attempt("close the packet plane", self._close_plane())
 
     async def _close_stacks(self) -> None:
@@ -108,7 +111,14 @@ class Node:
             secret=secrets.token_bytes(_SECRET_BYTES),
         )
         route: Any = lambda ip: self.plane.path_to(vpc_id, IPv4Address(ip))  # noqa: E731
-        return AsyncStack(stack, self.plane.send, loop=self._loop, name=f"vpc {vpc_id}", route=route)
+        return AsyncStack(
+            stack,
+            self.plane.send,
+            loop=self._loop,
+            name=f"vpc {vpc_id}",
+            route=route,
+            gone=self._slack.gone,
+        )
 
 
 def _entries(view: ClusterView) -> Iterator[SubnetEntry]:

@@ -51,6 +51,10 @@ def _deaf(packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> Non
     """What a closed driver makes of packets."""
 
 
+def _unheeded() -> None:
+    """Nobody counts the connections that end."""
+
+
 class Endable(Protocol):
     """What `Driver.close` ends."""
 
@@ -70,9 +74,11 @@ class Driver:
         name: str = "",
         route: Callable[[int], Path | None] | None = None,
         snd_limit: int = SND_LIMIT,
+        gone: Callable[[], None] = _unheeded,
     ) -> None:
         """`send` never blocks. `route` names the way to an address that nobody was heard from yet;
         without it, opening a connection needs a `path`. `snd_limit`: bytes, see TcpTransport.
+        `gone` is called for each connection of a server that is over.
         """
         self.stack = stack
         self.loop = loop if loop is not None else asyncio.get_running_loop()
@@ -80,6 +86,7 @@ class Driver:
         self.name = name
         self.route = route
         self.snd_limit = snd_limit
+        self.gone = gone
         self.ends: dict[Endable, None] = {}  # what is open, oldest first: closing is deterministic
         self._send = send
         self._burst = TX_BURST_TSO if stack.link.tso else TX_BURST

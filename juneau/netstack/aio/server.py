@@ -151,22 +151,29 @@ class Server(asyncio.AbstractServer):
 
     def detach(self, transport: TcpTransport) -> None:
         self._transports.pop(transport, None)
-        if not self._transports and self._endpoints is None:
-            self._wake_waiters()
+        self.driver.gone()
+        if not self._transports:
+            self._transports = {}  # an emptied dict keeps its room
+            if self._endpoints is None:
+                self.driver.ends.pop(self, None)
+                self._wake_waiters()
 
     def close(self) -> None:
         if self._endpoints is None:
             return
         self._endpoints = None
         self._stop_listening()
-        self.driver.ends.pop(self, None)
         if self._forever is not None and not self._forever.done():
             self._forever.cancel()
             self._forever = None
         if not self._transports:
+            self.driver.ends.pop(self, None)
             self._wake_waiters()
 
-    abort = close
+    def abort(self) -> None:
+        """Stop listening, and reset every connection."""
+        self.close()
+        self.abort_clients()
 
     def _stop_listening(self) -> None:
         self._serving = False

@@ -114,9 +114,10 @@ class TcpTransport(transports._FlowControlMixin):
         self._end: CloseReason | None = None  # came before connection_made had run
         self.set_protocol(protocol)
         conn.user = self
-        driver.ends[self] = None
         if server is not None:
             server.attach(self)
+        else:
+            driver.ends[self] = None
         loop.call_soon(self._begin, protocol)
 
     def __repr__(self) -> str:
@@ -412,10 +413,11 @@ class TcpTransport(transports._FlowControlMixin):
                 self._protocol.connection_lost(error)  # type: ignore[arg-type]
         finally:
             self._protocol = None
-            self._driver.ends.pop(self, None)
             if self._server is not None:
                 self._server.detach(self)
                 self._server = None
+            else:
+                self._driver.ends.pop(self, None)
 
     def _fatal_error(self, exc: BaseException, message: str) -> None:
         if not isinstance(exc, OSError):
