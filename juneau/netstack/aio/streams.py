@@ -71,7 +71,7 @@ class StreamReader(asyncio.StreamReader):
         if not size:
             return
         if size < PIECE_BYTES or type(data) is bytearray:
-            self._buffer.extend(data)
+            (self._buffer if self._pieces else self._gathered).extend(data)
         else:
             if not self._pieces:
                 self._pieces = []
@@ -95,14 +95,19 @@ class StreamReader(asyncio.StreamReader):
             return await super().read(n)
         if not self._pieces and not self._gathered and not self._eof:
             await self._wait_for_data("read")
-        data = self._take(n)
-        self._maybe_resume_transport()
+        if self._pieces or len(self._gathered) > n:
+            data = self._take(n)
+        else:
+            data = bytes(self._gathered)
+            self._gathered.clear()
+        if self._paused:
+            self._maybe_resume_transport()
         return data
 
     def _take(self, n: int) -> bytes:
         """The next `n` bytes, or what there is."""
         gathered, pieces = self._gathered, self._pieces
-        if not gathered and self._pieces_bytes <= n and pieces:
+        if not gathered and self._pieces_bytes <= n:
             self._pieces, self._pieces_bytes = (), 0
             return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
         if not pieces or len(gathered) >= n:
