@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 IDLE_CHECKS: Final = 4
 """Sweeps per idle limit: a connection is found idle at most a quarter late."""
+_TASK_NAME: Final = "stream handler"  # one string; Python would number them
 
 
 class StreamBinding:
@@ -141,7 +142,7 @@ class Connection(StreamProtocol):
         return self._unchanged
 
     def started(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.task = self._loop.create_task(self._serve(reader, writer))
+        self.task = self._loop.create_task(self._serve(reader, writer), name=_TASK_NAME)
 
     def _leave_if_over(self) -> None:
         """A slot is free again when both the connection and its handler are gone."""

@@ -6,6 +6,8 @@ from juneau.netstack.types import Buffer
 
 CHUNK_BYTES = 65_536
 """A gathering chunk stops growing here."""
+_NONE: list[Buffer | bytearray] = []
+"""Stands for every empty queue; never written to."""
 
 
 class Chunks:
@@ -15,7 +17,7 @@ class Chunks:
     __slots__ = ("_gathered", "_queue", "size")
 
     def __init__(self) -> None:
-        self._queue: list[Buffer | bytearray] = []  # a deque takes 760 bytes, empty
+        self._queue: list[Buffer | bytearray] = _NONE  # a deque takes 760 bytes, empty
         self._gathered = False  # some chunks are bytearrays
         self.size = 0
 
@@ -24,15 +26,20 @@ class Chunks:
         self.size += size
         queue = self._queue
         if 2 * size >= len(data.obj):  # type: ignore[arg-type]  # an object with a buffer has a length here
-            queue.append(data)
+            if queue:
+                queue.append(data)
+            else:
+                self._queue = [data]
             return
-        if queue:
-            last = queue[-1]
-            if type(last) is bytearray and len(last) < CHUNK_BYTES:
-                last += data
-                return
-        queue.append(bytearray(data))
         self._gathered = True
+        if not queue:
+            self._queue = [bytearray(data)]
+            return
+        last = queue[-1]
+        if type(last) is bytearray and len(last) < CHUNK_BYTES:
+            last += data
+        else:
+            queue.append(bytearray(data))
 
     def extend(self, other: Chunks) -> None:
         """Take all of `other`, which is empty afterwards."""
@@ -43,8 +50,11 @@ class Chunks:
                 break
             last += first
             del theirs[0]
-        mine.extend(theirs)
-        theirs.clear()
+        if mine:
+            mine.extend(theirs)
+        else:
+            self._queue = theirs
+        other._queue = _NONE
         self._gathered |= other._gathered
         self.size += other.size
         other.size = 0
@@ -53,7 +63,7 @@ class Chunks:
         """Remove and return up to `limit` bytes."""
         queue = self._queue
         if self.size <= limit:
-            self._queue = []
+            self._queue = _NONE
             self.size = 0
             if self._gathered:
                 self._gathered = False
@@ -82,7 +92,7 @@ class Chunks:
         return out
 
     def clear(self) -> None:
-        self._queue.clear()
+        self._queue = _NONE
         self.size = 0
 
     def memory(self) -> int:

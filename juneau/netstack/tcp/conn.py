@@ -17,7 +17,7 @@ from juneau.netstack.tcp.info import TcpInfo, gather
 from juneau.netstack.tcp.options import TcpOptions
 from juneau.netstack.tcp.rcv import Receiver
 from juneau.netstack.tcp.segment import Segment
-from juneau.netstack.tcp.snd import NEVER, Sender, Timer
+from juneau.netstack.tcp.snd import NEVER, Sender, Timer, shared
 from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
 from juneau.netstack.types import Buffer, CloseReason, Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
 from juneau.netstack.wire.tcp import ACK, FIN, PSH, RST
@@ -109,7 +109,7 @@ class TcpConnection:
         self.ts_on = hs.timestamps
         self.ecn_ok = hs.ecn
         self.ece_now = False
-        self.peer_mss = hs.peer_mss
+        self.peer_mss = shared(hs.peer_mss)
         self.syn_now = False
         self.syn_sent_at = NEVER
         self.keeping = layer.keeping
@@ -284,12 +284,13 @@ class TcpConnection:
             if rcv.last_ack >= nxt:
                 rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now
         snd.wnd = wnd = seg.window << snd.wscale
-        snd.wl1, snd.wl2 = nxt, una + acked
-        if wnd > snd.max_wnd:
+        if wnd >= snd.max_wnd:  # the same number, once in memory
             snd.max_wnd = wnd
+        snd.wl1, snd.wl2 = nxt, una
         if acked:
             self.bytes_acked += acked
-            snd.on_ack_simple(una + acked, now)
+            snd.wl2 = una = una + acked
+            snd.on_ack_simple(una, acked, now)
             if self.want_writable:
                 self.want_writable = False
                 layer.events.append(Writable(self))
@@ -396,7 +397,7 @@ class TcpConnection:
     def _payload_mss(self) -> int:
         options = self.layer.options
         mss = min(self.peer_mss, self.layer.path_mtu(self.flow[2]) - 40, options.mss or 65_535)
-        return max(mss, options.min_mss) - (12 if self.ts_on else 0)
+        return shared(max(mss, options.min_mss) - (12 if self.ts_on else 0))
 
     def on_path_mtu(self) -> None:
         """The path's MTU fell: send smaller segments from now on, and again what was too large."""
@@ -409,9 +410,9 @@ class TcpConnection:
         mss, link = self.snd.mss, self.layer.link
         if link.tso:
             room = min(link.max_superframe, 65_535) - 40 - (12 if self.ts_on else 0)
-            self.max_payload = max(room - room % mss, mss)
+            self.max_payload = shared(max(room - room % mss, mss))
         else:
-            self.max_payload = mss * output.VIRTUAL_BURST
+            self.max_payload = shared(mss * output.VIRTUAL_BURST)
 
     def finish(self, reason: CloseReason, now: Micros) -> None:
         """To CLOSED, the end."""

@@ -229,6 +229,8 @@ class TcpLayer:
         if listener.full or self._connections >= self.limits.connections:
             self.counters.drop("tcp.drop.accept_queue_full" if listener.full else "tcp.drop.connection_limit")
             return
+        local = listener.local  # whose numbers all its connections share
+        flow = FourTuple(local.ip or flow.local_ip, local.port, flow.remote_ip, flow.remote_port)
         hs = self._handshake(flow, now)
         if after is not None and 0 < ((after - hs.iss + 65_536) & _MASK) < 0x8000_0000:
             hs.iss = (after + 65_536) & _MASK  # RFC 9293 3.10.7.4 wants an ISN beyond the old snd_nxt

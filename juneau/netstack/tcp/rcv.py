@@ -70,7 +70,8 @@ class Receiver:
         """RCV.UP, kept for its own sake: urgent data is delivered in line (RFC 6093)."""
         self.ts_recent = 0
         self.ts_recent_at: Micros = 0
-        self.quick = nxt + rules.quickack
+        self.quick = nxt + rules.quickack if rules.quickack else irs
+        """ACKs are not delayed up to here."""
         self.seg_size = rules.seg_size
         """The peer's full segment as far as seen: what `ack_every` counts in."""
         self.ack_due = rules.ack_due

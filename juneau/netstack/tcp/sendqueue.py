@@ -92,6 +92,8 @@ class SendQueue:
             head += 1
         if head == count:
             if una >= self.end:
+                if una == self.end:
+                    self.end = una  # one number in memory instead of two
                 self._tail = _NONE
                 self._tail_room = CHUNK_BYTES
             self._chunks = self._starts = _NONE

@@ -13,12 +13,13 @@ from juneau.netstack.tcp.congestion import ALGORITHMS, CongestionControl, Reno
 from juneau.netstack.tcp.options import TcpOptions
 from juneau.netstack.tcp.recovery.prr import Prr
 from juneau.netstack.tcp.recovery.rack import DUP_THRESH, Rack
-from juneau.netstack.tcp.recovery.scoreboard import SACKED, SENT, Scoreboard, Sent
+from juneau.netstack.tcp.recovery.scoreboard import NO_RECORDS, SACKED, SENT, Scoreboard, Sent
 from juneau.netstack.tcp.rtt import RttEstimator
 from juneau.netstack.tcp.sendqueue import SendQueue
 from juneau.netstack.types import MILLISECOND, SECOND, Micros
 
 NEVER: Final[Micros] = (1 << 62) - 1
+_MANY_SIZES: Final = 256
 _RTO_AFTER_SYN_LOSS: Final[Micros] = 3 * SECOND
 
 
@@ -28,6 +29,14 @@ _IDLE_PRR: Final = Prr(0)
 
 _UNOPENED: Final = Reno(536, 536)
 """Of a sender whose handshake is not over; never written to."""
+
+
+_sizes: Final[dict[int, int]] = {}
+
+
+def shared(size: int) -> int:
+    """The same, once for all connections, which mostly agree on their sizes."""
+    return _sizes.setdefault(size, size) if len(_sizes) < _MANY_SIZES else _sizes.get(size, size)
 
 
 class Mode(Enum):
@@ -130,7 +139,7 @@ class Sender:
         """The handshake is over: sizes are known."""
         self.mss = mss
         self.sack_ok = sack_ok
-        self.initial_cwnd = self.options.initial_cwnd * mss
+        self.initial_cwnd = shared(self.options.initial_cwnd * mss)
         self.cc = ALGORITHMS[self.options.congestion_control](mss, mss if syn_lost else self.initial_cwnd)
         if syn_lost:
             self.rtt.rto = max(self.rtt.rto, _RTO_AFTER_SYN_LOSS)  # RFC 6298 5.7
@@ -262,11 +271,10 @@ class Sender:
 
     # --- what an ACK means ---
 
-    def on_ack_simple(self, ack: int, now: Micros) -> None:
+    def on_ack_simple(self, ack: int, acked: int, now: Micros) -> None:
         """Progress while nothing is lost, SACKed or probed: the common case, in one piece."""
         board = self.board
         records = board.records
-        acked = ack - self.una
         self.una = ack
         count = 0
         for rec in records:
@@ -277,7 +285,10 @@ class Sender:
             count += 1
         if count:
             last = records[count - 1]
-            del records[:count]
+            if count == len(records):
+                board.records = records = NO_RECORDS
+            else:
+                del records[:count]
             self._delivered_at, self._delivered_end = last.at, last.end
             if self._rack is not None:
                 self._rack.on_plain(last, now)
@@ -295,6 +306,7 @@ class Sender:
             self.stalled_since = now
             self.arm(now)
         else:
+            self.nxt = ack  # equal: one number in memory instead of two
             self.stalled_since = self.timer_at = NEVER
             self.timer = _NONE
 

@@ -250,7 +250,7 @@ def _on_ack(conn: TcpConnection, seg: Segment, now: Micros) -> None:
         _ecn(conn, seg, now)
     blocks, dsack = _sack_blocks(conn, seg) if seg.sack else (_NO_BLOCKS, 0)
     if acked and not blocks and not dsack and snd.clean():
-        snd.on_ack_simple(seg.ack, now)
+        snd.on_ack_simple(seg.ack, acked, now)
     elif acked or blocks or dsack or duplicate:
         snd.on_ack(seg.ack, blocks, dsack, duplicate, _echo(conn, seg, now), now)
     if acked:

@@ -52,6 +52,8 @@ class Sent(Ring):
 
 _NONE_LOST: Final[list[tuple[int, int, Sent]]] = []
 """Stands for every empty heap of lost records; never written to."""
+NO_RECORDS: Final[list[Sent]] = []
+"""Stands for every list of records without any; never written to."""
 _NOBODY: Final = Sent(-1, -1, 0)
 """Where the ring of a scoreboard that is done with points to."""
 
@@ -69,7 +71,7 @@ class Scoreboard:
     )
 
     def __init__(self) -> None:
-        self.records: list[Sent] = []
+        self.records: list[Sent] = NO_RECORDS
         ring = self.oldest_first = Ring()
         ring.newer = ring.older = ring
         self.sacked = 0
@@ -100,7 +102,10 @@ class Scoreboard:
     def on_sent(self, seq: int, end: int, now: Micros, push: bool = False) -> None:
         """New bytes, the highest so far."""
         rec = Sent(seq, end, now, push)
-        self.records.append(rec)
+        if self.records:
+            self.records.append(rec)
+        else:
+            self.records = [rec]
         ring = self.oldest_first
         newest = ring.older
         rec.older, rec.newer = newest, ring
@@ -300,6 +305,6 @@ class Scoreboard:
         ring.newer = ring.older = _NOBODY  # no cycle is left for the collector
         for rec in self.records:
             rec.newer = rec.older = _NOBODY
-        self.records.clear()
+        self.records = NO_RECORDS
         self._lost_heap = _NONE_LOST
         self.sacked = self.lost = 0
