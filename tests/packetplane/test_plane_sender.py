@@ -16,8 +16,6 @@ from juneau.netstack.wire import vnet
 from juneau.packetplane import Nic, PlaneSettings, ReturnPath
 from juneau.packetplane.sender import Sender
 
-pytestmark = pytest.mark.interpreted
-
 POD, SERVICE = Mac("02:00:00:00:00:0a"), Mac("02:00:00:00:00:03")
 HEADER = bytes(12) + bytes([10, 80, 0, 3]) + bytes([10, 80, 0, 10]) + bytes(20)
 ETHER = POD + SERVICE + b"\x08\0"
