@@ -255,7 +255,13 @@ def sweep(settings: LabSettings, record: Record | None) -> list[str]:
 
 
 def plane_settings(node: NodeSettings) -> PlaneSettings:
-    return PlaneSettings(tap_name=node.tap_name, mtu=node.mtu, pin_path=node.pin_path, offload=node.offload)
+    return PlaneSettings(
+        tap_name=node.tap_name,
+        mtu=node.mtu,
+        pin_path=node.pin_path,
+        offload=node.offload,
+        busy_poll_us=node.busy_poll_us,
+    )
 
 
 def _record(settings: LabSettings, plan: LabPlan, state: StateDir) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from juneau.app.state import DEFAULT_BASE
 DEFAULT_LAB: Final = "lab"
 _LAB_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _IFNAME_MAX: Final = 15
+_BUSY_POLL_US: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class NodeSettings:
     """Bytes of an IPv4 packet: 1500 less VXLAN's 50."""
     offload: bool = True
     """False: no superframes and no checksum offload, for comparison and old kernels."""
+    busy_poll_us: int = _BUSY_POLL_US
+    """How long the loop stays awake after packets in close sequence; 0: never, which saves CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,21 @@ class LabSettings:
 
 
 def lab_settings(name: str, environ: Mapping[str, str] = os.environ, *, offload: bool = True) -> LabSettings:
-    """Everything a lab owns carries its name. Raises ValueError for a name that cannot be one."""
+    """Everything a lab owns carries its name. Raises ValueError for what cannot be one, or no number."""
     if not _LAB_NAME.fullmatch(name):
         raise ValueError(f"lab name {name!r}: at most 32 lower-case letters, digits and '-'")
     base = Path(environ.get("JUNEAU_STATE_DIR") or DEFAULT_BASE)
-    if name == DEFAULT_LAB:
-        return LabSettings(name, base, NodeSettings(offload=offload))
-    node = NodeSettings(tap_name=_tap_name(name), pin_path=f"/sys/fs/bpf/juneau-{name}", offload=offload)
+    node = NodeSettings(offload=offload, busy_poll_us=_busy_poll_us(environ))
+    if name != DEFAULT_LAB:
+        node = replace(node, tap_name=_tap_name(name), pin_path=f"/sys/fs/bpf/juneau-{name}")
     return LabSettings(name, base, node)
+
+
+def _busy_poll_us(environ: Mapping[str, str]) -> int:
+    text = environ.get("JUNEAU_BUSY_POLL_US") or str(_BUSY_POLL_US)
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise ValueError(f"JUNEAU_BUSY_POLL_US {text!r}: microseconds, 0..99999")
+    return int(text)
 
 
 def _tap_name(lab: str) -> str:

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from juneau.packetplane.dispatcher import Dispatcher
+from juneau.netstack.types import Micros
+from juneau.packetplane.dispatcher import Dispatcher, monotonic_us
 from juneau.packetplane.tap import Tap
 from juneau.packetplane.types import PlaneError, PlaneSettings
 
 _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_S: Final = 0.05
+_CLOSE_US: Final = 200
+"""Batches that come this close upon another are worth staying awake for."""
 _LAST_RETRY_S: Final = 5.0
 
 
@@ -38,6 +41,9 @@ class TapReader:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = _FIRST_RETRY_S
+        self._last_at: Micros = 0
+        self._close_us = _CLOSE_US if settings.busy_poll_us else -1
+        self._is_polling = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -69,6 +75,21 @@ class TapReader:
             return
         self._counters["rx.frames"] += taken
         self._counters["rx.batches"] += 1
+        now = monotonic_us()
+        if now - self._last_at <= self._close_us and not self._is_polling:
+            self._poll_on()
+        self._last_at = now
+
+    def _poll_on(self) -> None:
+        self._is_polling = self._loop is not None
+        if self._loop is not None:
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        """Stay awake a little: to sleep and be woken takes as long as all the work of a round trip."""
+        self._is_polling = False
+        if monotonic_us() - self._last_at < self._settings.busy_poll_us:
+            self._poll_on()
 
     def _on_broken(self, err: OSError) -> None:
         """EBADFD or EIO: somebody removed the device. Never end; attach again, later and later."""

@@ -34,6 +34,8 @@ class PlaneSettings:
     """False: no vnet header on TAP and sender; kernel and stack then cut and checksum themselves (slow)."""
     frame_budget: int = 64
     """Frames read of a queue before other queues and callbacks get their turn; at most 64 x 64 KiB."""
+    busy_poll_us: int = 50
+    """How long the loop stays awake after frames that came within 200 µs of another; 0: it sleeps at once."""
     tap_queues: int = 32
     """Queues that Pods are spread over by ifindex, 1..256. A Pod that floods harms who shares its queue."""
     tap_queue_frames: int = 1_000

@@ -202,7 +202,7 @@ class Rig:
 
     def __init__(self, service: VirtualService) -> None:
         self.loop: Any = asyncio.get_running_loop()
-        settings, counters = PlaneSettings(), Counter[str]()
+        settings, counters = PlaneSettings(busy_poll_us=0), Counter[str]()
         path = ReturnPath(NIC)
         self.queue, self.socket = Queue(), PodSocket()
         self.sender = Sender(settings, counters, lambda *_: _MAC)

@@ -112,7 +112,7 @@ class Town:
 
     def __init__(self, folder: Path, service: str) -> None:
         self.lab = LabCli(folder)
-        self.lab.env["PYTHONPATH"] = str(HERE)
+        self.lab.env |= {"PYTHONPATH": str(HERE), "JUNEAU_BUSY_POLL_US": "0"}
         self.pid = self.lab.up(MANIFESTS + pod("client", "v"), "--service", service)["pid"]
 
     def calls(self, what: str, count: int) -> Calls:
