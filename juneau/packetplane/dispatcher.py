@@ -48,6 +48,8 @@ class Dispatcher:
         self.receiver = receiver
         self.tap: Tap | None = None
         """Sees dropped frames, from Ethernet on, as `"in"`."""
+        self.last_bytes = 0
+        """Of the frame read last."""
         self._counters = counters
         self._vnet_header = vnet_header
         self._ip_at = (vnet.HEADER_BYTES if vnet_header else 0) + _ETHERNET.size
@@ -67,6 +69,7 @@ class Dispatcher:
                 path = self._path_of(frame)
                 if path is not None:
                     self._deliver(frame, path, now, touched)
+                self.last_bytes = len(frame)
         finally:
             self._settle(touched)
         return taken

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_S: Final = 0.05
 _CLOSE_US: Final = 200
 """Batches that come this close upon another are worth staying awake for."""
+_SMALL_BYTES: Final = 2_048
+"""A frame that is no superframe."""
 _LAST_RETRY_S: Final = 5.0
 
 
@@ -76,7 +78,11 @@ class TapReader:
         self._counters["rx.frames"] += taken
         self._counters["rx.batches"] += 1
         now = monotonic_us()
-        if now - self._last_at <= self._close_us and not self._is_polling:
+        if (
+            now - self._last_at <= self._close_us
+            and not self._is_polling
+            and self._dispatcher.last_bytes <= _SMALL_BYTES  # bulk is better read in batches
+        ):
             self._poll_on()
         self._last_at = now
 

@@ -20,6 +20,7 @@ class Room:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, busy_poll_us: int) -> None:
         self.now = 1_000_000
+        self.last_bytes = 80
         self.soon: list[Callable[[], None]] = []
         self.fire: Callable[[], None] = lambda: None
         monkeypatch.setattr(module, "monotonic_us", lambda: self.now)
@@ -82,6 +83,13 @@ def test_each_frame_starts_the_wait_anew_and_there_is_one_wait(room: Room) -> No
         room.frame(after_us=40)
         assert len(room.soon) == 1
     assert room.turns_until_asleep(us_each=10) == 5
+
+
+def test_superframes_gather_while_it_sleeps(room: Room) -> None:
+    room.last_bytes = 65_000
+    for _ in range(5):
+        room.frame(after_us=10)
+        assert not room.soon
 
 
 def test_a_stopped_reader_does_not_keep_the_loop_awake(room: Room) -> None:
