@@ -173,6 +173,12 @@ def test_what_came_before_a_read_error_is_delivered(room: Room) -> None:
     assert len(room.stacks[1].got) == room.stacks[1].settled == 1
 
 
+def test_superframes_use_the_budget_up_sooner(room: Room) -> None:
+    large = frame(ONE, 5, packet=PACKET + bytes(60_000))
+    assert feed(room.dispatcher, *[large] * 20, budget=16) == 4
+    assert feed(room.dispatcher, *[frame(ONE, 5)] * 20, budget=16) == 16
+
+
 @given(st.lists(st.binary(max_size=80)), st.booleans())
 def test_any_bytes_are_delivered_or_counted(frames: list[bytes], with_header: bool) -> None:
     room = Room(vnet_header=with_header)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 TX_BURST: Final = 256
 """Packets one stack sends per turn of the loop, a millisecond or two; other tenants come between."""
-TX_BURST_TSO: Final = 64
-"""The same in superframes: up to 4 MiB."""
+TX_BURST_TSO: Final = 32
+"""The same in superframes: up to 2 MiB, half a millisecond."""
 SND_LIMIT: Final = 1024 * 1024
 """Bytes of one connection's send queue that count as "in the kernel". Linux's tcp_wmem ends at 4 MiB."""
 LATE: Final = 5 * MILLISECOND
