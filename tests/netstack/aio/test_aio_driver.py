@@ -88,7 +88,7 @@ def test_several_calls_of_one_turn_settle_once() -> None:
     drive(check)
 
 
-@pytest.mark.parametrize(("tso", "burst"), [(False, 256), (True, 64)])
+@pytest.mark.parametrize(("tso", "burst"), [(False, 256), (True, 32)])
 def test_others_get_a_turn_after_each_burst(tso: bool, burst: int) -> None:
     async def check(loop: VirtualLoop, stack: StandIn, driver: Driver) -> None:
         stack.waiting = 2 * burst + 1
