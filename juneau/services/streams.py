@@ -64,6 +64,8 @@ class StreamBinding:
         if connection not in self.connections:
             return
         self.connections.remove(connection)
+        if not self.connections:
+            self.connections = set()  # an emptied one keeps its room
         self._per_client[connection.client_ip] -= 1
         if not self._per_client[connection.client_ip]:
             del self._per_client[connection.client_ip]

@@ -356,6 +356,7 @@ class TcpLayer:
         if self._table.get(conn.flow) is conn:
             del self._table[conn.flow]
             self._connections -= 1
+            self._shrink()
 
     def enter_time_wait(self, conn: TcpConnection, now: Micros) -> None:
         self.forget(conn)
@@ -369,6 +370,11 @@ class TcpLayer:
 
     def end_time_wait(self, entry: TimeWait) -> None:
         del self._table[entry.flow], self._time_wait[entry.flow]
+        self._shrink()
+
+    def _shrink(self) -> None:
+        if not self._table:
+            self._table = {}  # an emptied dict keeps its room
 
     def restart_time_wait(self, entry: TimeWait, now: Micros) -> None:
         entry.expires_at = now + self.options.time_wait

@@ -28,6 +28,9 @@ HEADER: Final = struct.Struct("!HHIIHHHH")
 TIMESTAMP_LAYOUT: Final = 0x0101_080A
 """NOP NOP and the start of a timestamp option: RFC 7323 appendix A's layout, which everybody sends."""
 TIMESTAMP_WORDS: Final = struct.Struct("!III")
+_EDGES: Final = [struct.Struct(f"!{2 * blocks}I") for blocks in range(32)]
+_SACK_OPTION: Final = [struct.Struct(f"!BBBB{2 * blocks}I") for blocks in range(5)]
+"""By the number of SACK blocks."""
 _TIMESTAMP: Final = struct.Struct("!II")
 _LINUX_SYN: Final = struct.Struct("!HHIIIHBB")
 """MSS, SACK permitted, timestamps, NOP, window scale: a SYN's options as Linux sends them."""
@@ -116,7 +119,7 @@ def _parse_any(data: Buffer) -> Options:
         if kind == _TS and size == 10:
             timestamps = _TIMESTAMP.unpack_from(data, at + 2)
         elif kind == _SACK and size >= 10 and size % 8 == 2:
-            words = struct.unpack_from(f"!{(size - 2) // 4}I", data, at + 2)
+            words = _EDGES[size >> 3].unpack_from(data, at + 2)
             sack = tuple(zip(words[::2], words[1::2], strict=True))
         elif kind == _MSS and size == 4:
             mss = data[at + 2] << 8 | data[at + 3]
@@ -156,7 +159,7 @@ def _build_any(options: Options, style: OptionStyle) -> bytes:
 def build_sack(blocks: tuple[SackBlock, ...]) -> bytes:
     """NOP NOP and a SACK option: 4 + 8n bytes."""
     words = [edge for block in blocks for edge in block]
-    return struct.pack(f"!BBBB{len(words)}I", _NOP, _NOP, _SACK, 2 + 4 * len(words), *words)
+    return _SACK_OPTION[len(blocks)].pack(_NOP, _NOP, _SACK, 2 + 4 * len(words), *words)
 
 
 def build_timestamps(val: int, ecr: int) -> bytes:
