@@ -10,18 +10,19 @@ from juneau.netstack.types import Malformed
 class Counters:
     """Counts by name. `drop` also remembers the name, so that a capture can say why a packet went."""
 
-    __slots__ = ("_values", "last_drop")
+    __slots__ = ("last_drop", "values")
 
     def __init__(self) -> None:
-        self._values: defaultdict[str, int] = defaultdict(int)
+        self.values: defaultdict[str, int] = defaultdict(int)
+        """To add to for every packet, where a call of `add` would show; read snapshots."""
         self.last_drop: str | None = None
 
     def add(self, name: str, amount: int = 1) -> None:
-        self._values[name] += amount
+        self.values[name] += amount
 
     def drop(self, reason: str) -> None:
         """Count a packet that nobody will get."""
-        self._values[reason] += 1
+        self.values[reason] += 1
         self.last_drop = reason
 
     def forget_drop(self) -> None:
@@ -33,8 +34,8 @@ class Counters:
         self.drop(f"{layer}.bad_{field}")
 
     def __getitem__(self, name: str) -> int:
-        return self._values.get(name, 0)
+        return self.values.get(name, 0)
 
     def snapshot(self) -> dict[str, int]:
         """A copy, sorted by name; names never counted are absent."""
-        return dict(sorted(self._values.items()))
+        return dict(sorted(self.values.items()))

@@ -5,6 +5,7 @@ TCP has no queue here. It is asked for packets when there is room.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import Final, TypeAlias
 
@@ -25,17 +26,19 @@ _Flow: TypeAlias = tuple[Path, int, int, int, int]
 class _Bundle:
     """Datagrams of one flow that leave as one superframe, in one system call.
 
-    All are as long as the first; only the last may be shorter.
+    All are as long as the first; only the last may be shorter. If it is `mixed` they are of any length,
+    and it will be cut into some that are not.
     """
 
-    __slots__ = ("flow", "gso_size", "payloads", "room")
+    __slots__ = ("flow", "gso_size", "mixed", "payloads", "room")
 
-    def __init__(self, flow: _Flow, payload: bytes, room: int) -> None:
+    def __init__(self, flow: _Flow, payloads: list[bytes], room: int, mixed: bool = False) -> None:
         self.flow = flow
-        self.gso_size = len(payload)
-        self.payloads = [payload]
+        self.gso_size = len(payloads[0])
+        self.payloads = payloads
         self.room = room
         """Bytes."""
+        self.mixed = mixed
 
 
 class Output:
@@ -79,11 +82,18 @@ class Output:
             self._enqueue(self._fragments(path, src, dst, proto, ident, tos, header, payload))
 
     def send_datagram(
-        self, path: Path, src: int, dst: int, src_port: int, dst_port: int, payload: bytes
+        self,
+        path: Path,
+        src: int,
+        dst: int,
+        src_port: int,
+        dst_port: int,
+        payload: bytes,
+        unordered: bool = False,
     ) -> None:
         """Queue a UDP datagram that fits the MTU, its checksum left to the link; dropped over the limit.
 
-        With `Link.uso` it may join one of its flow that is waiting already.
+        With `Link.uso` it may join one of its flow that is waiting already; `unordered`: of any length.
         """
         flow = (path, src, dst, src_port, dst_port)
         size = len(payload)
@@ -91,18 +101,25 @@ class Output:
             self._datagrams >= self._limits.output_packets
             or self.queued_bytes + DATAGRAM_HEADERS + size > self._limits.output_bytes
         ):
-            self._drop([self._seal(_Bundle(flow, payload, 0))])
+            self._drop([self._seal(_Bundle(flow, [payload], 0))])
             return
         self._datagrams += 1
         bundle = self._open.get(flow)
-        if bundle is not None and 0 < size <= bundle.gso_size and size <= bundle.room:
+        if (
+            bundle is not None
+            and 0 < size <= bundle.room
+            and (size <= bundle.gso_size or unordered)
+            and bundle.mixed is unordered
+        ):
             bundle.payloads.append(payload)
             bundle.room -= size
-            self.queued_bytes += size
-            if size < bundle.gso_size or len(bundle.payloads) == MAX_BUNDLE:
+            # mixed: how many headers there will be is not yet known
+            self.queued_bytes += size + DATAGRAM_HEADERS if unordered else size
+            if len(bundle.payloads) == MAX_BUNDLE or (size < bundle.gso_size and not unordered):
                 del self._open[flow]
             return
-        bundle = _Bundle(flow, payload, self._link.max_superframe - DATAGRAM_HEADERS - size)
+        room = self._link.max_superframe - DATAGRAM_HEADERS - size
+        bundle = _Bundle(flow, [payload], room, unordered)
         self.queue.append(bundle)
         self.queued_bytes += DATAGRAM_HEADERS + size
         if self._link.uso and self.tap is None and size:  # captures shall show datagrams
@@ -120,6 +137,22 @@ class Output:
         return TxPacket(
             path, header, tuple(payloads) if size else (), gso_size, ipv4.HEADER_BYTES, udp.CHECKSUM_OFFSET
         )
+
+    def _cut(self, mixed: _Bundle) -> list[_Bundle]:
+        """Few that hold the same: the longest together, and the shortest of all ends them, and so on."""
+        payloads = sorted(mixed.payloads, key=len)
+        sizes = [*map(len, payloads)]
+        first, end = 0, len(sizes)
+        bundles = []
+        while first < end:
+            start = bisect_left(sizes, sizes[end - 1], first, end)
+            pieces, end = payloads[start:end], start
+            if first < end:
+                pieces.append(payloads[first])
+                first += 1
+            bundles.append(_Bundle(mixed.flow, pieces, 0))
+        self.queued_bytes -= DATAGRAM_HEADERS * (len(sizes) - len(bundles))
+        return bundles
 
     def _take_idents(self, count: int) -> int:
         """The first of `count` in a row: non-atomic datagrams differ (RFC 6864 4.2)."""
@@ -173,8 +206,15 @@ class Output:
 
     def take(self, count: int) -> list[TxPacket]:
         queue = self.queue
-        taken = [queue.popleft() for _ in range(min(count, len(queue)))]
-        packets = [self._seal(entry) if isinstance(entry, _Bundle) else entry for entry in taken]
+        packets: list[TxPacket] = []
+        while queue and len(packets) < count:
+            entry = queue.popleft()
+            if not isinstance(entry, _Bundle):
+                packets.append(entry)
+            elif entry.mixed:
+                queue.extendleft(reversed(self._cut(entry)))
+            else:
+                packets.append(self._seal(entry))
         self._open.clear()
         self.queued_bytes -= sum(map(packet_bytes, packets))
         self._datagrams -= sum(len(packet.payload) or 1 for packet in packets)

@@ -31,6 +31,7 @@ UDP_OVERHEAD: Final = 256
 EPHEMERAL_PORTS: Final = range(32_768, 61_000)
 """Linux's ip_local_port_range."""
 
+_unpack: Final = wire.HEADER.unpack_from
 _tuple: Final = tuple.__new__
 """Makes a NamedTuple in half the time of its own constructor, a Python function."""
 
@@ -51,6 +52,8 @@ class UdpSocket:
         """ip 0: every address of the stack."""
         self.user = user
         self.closed = False
+        self.unordered = False
+        """What is sent to one peer may overtake each other, as UDP lets it: more of it leaves together."""
         self.drops = 0
         """Datagrams that found the queue full."""
         self.icmp_errors = 0
@@ -73,7 +76,17 @@ class UdpSocket:
         A socket bound to ip 0 needs `local_ip`, the address that the answer comes from.
         Raises Refused: `udp.too_big`, `udp.closed`, `udp.address_gone`.
         """
-        self._layer.send(self, payload, remote, path, local_ip)
+        layer, local = self._layer, self.local
+        src, port, size = local.ip or local_ip, remote.port, len(payload)
+        if self.closed or src not in layer._addresses or not 0 < port < 65_536 or size > wire.MAX_PAYLOAD:
+            layer._refuse_send(self, size, remote, src)
+        if not isinstance(payload, bytes):
+            payload = bytes(payload)  # a view may change before it is sent
+        layer._counters.values["udp.sent"] += 1
+        if size <= layer._offload_room:
+            layer._output.send_datagram(path, src, remote.ip, local.port, port, payload, self.unordered)
+        else:
+            layer._send_summed(local.port, payload, remote, path, src)
 
     def close(self) -> None:
         """Forget what is queued; idempotent."""
@@ -129,10 +142,10 @@ class UdpLayer:
 
     def receive(self, src: int, dst: int, data: memoryview, path: Path, now: Micros, csum_ok: bool) -> bool:
         """Deliver a datagram; False if nobody listens, which is the caller's to answer."""
-        try:
-            src_port, dst_port, length, checksum = wire.unpack(data)
-        except Malformed as err:
-            self._counters.malformed(err)
+        size = len(data)
+        src_port, dst_port, length, checksum = _unpack(data) if size >= wire.HEADER_BYTES else (0, 0, 0, 0)
+        if not wire.HEADER_BYTES <= length <= size:
+            self._count_malformed(data)
             return True
         if checksum and not csum_ok:
             total = pseudo_sum(src, dst, PROTO_UDP, length) + ones_sum(data[:length])
@@ -144,9 +157,9 @@ class UdpLayer:
             self._counters.drop("udp.closed_port")
             return False
         payload = data[wire.HEADER_BYTES : length]
-        if length != len(data):
+        if length != size:
             payload = memoryview(bytes(payload))  # a queued view would pin, uncharged, what was cut off
-        charge = len(payload) + UDP_OVERHEAD
+        charge = length - wire.HEADER_BYTES + UDP_OVERHEAD
         if (
             socket.queued_bytes + charge > self._limits.udp_socket_bytes
             or self.queued_bytes + charge > self._limits.udp_bytes
@@ -160,8 +173,14 @@ class UdpLayer:
         socket._queue.append(_tuple(Datagram, (payload, remote, local, path, now)))
         socket.queued_bytes += charge
         self.queued_bytes += charge
-        self._counters.add("udp.received")
+        self._counters.values["udp.received"] += 1
         return True
+
+    def _count_malformed(self, data: memoryview) -> None:
+        try:
+            wire.unpack(data)
+        except Malformed as err:
+            self._counters.malformed(err)
 
     def _drop_full(self, socket: UdpSocket, charge: int) -> None:
         socket.drops += 1
@@ -179,23 +198,6 @@ class UdpLayer:
         socket.queued_bytes -= charge
         self.queued_bytes -= charge
         return taken
-
-    def send(self, socket: UdpSocket, payload: Buffer, remote: Endpoint, path: Path, local_ip: int) -> None:
-        src = socket.local.ip or local_ip
-        if (
-            socket.closed
-            or src not in self._addresses
-            or not 0 < remote.port < 65_536
-            or len(payload) > wire.MAX_PAYLOAD
-        ):
-            self._refuse_send(socket, len(payload), remote, src)
-        if not isinstance(payload, bytes):
-            payload = bytes(payload)  # a view may change before it is sent
-        self._counters.add("udp.sent")
-        if len(payload) > self._offload_room:
-            self._send_summed(socket.local.port, payload, remote, path, src)
-            return
-        self._output.send_datagram(path, src, remote.ip, socket.local.port, remote.port, payload)
 
     def _send_summed(self, src_port: int, payload: bytes, remote: Endpoint, path: Path, src: int) -> None:
         """The checksum is ours to complete: the link does not, or there will be fragments."""

@@ -7,12 +7,15 @@ import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from juneau.model.ids import ServiceSpec, TenantId, VirtualAddr
 from juneau.services.limits import UdpLimits
 from juneau.services.log import Reporter
 from juneau.services.workers import Job, WorkerQueue
+
+_tuple: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor, a Python function."""
 
 
 class PacketRequest(NamedTuple):
@@ -33,20 +36,19 @@ class PacketRequest(NamedTuple):
         return self.client[1]
 
 
-class Responder:
+class Responder(NamedTuple):
     """The way back to the client of one request. May be used later, and more than once."""
 
-    __slots__ = ("_binding", "_client")
-
-    def __init__(self, binding: DatagramBinding, client: tuple[str, int]) -> None:
-        self._binding, self._client = binding, client
+    binding: DatagramBinding
+    client: tuple[str, int]
 
     def write_response(self, payload: bytes | bytearray | memoryview) -> None:
         """Send from the service's address. Nothing is sent once the service is gone."""
-        self._binding.send(payload, self._client)
+        self.binding.send(payload, self.client)
 
 
-PacketHandler: TypeAlias = Callable[[PacketRequest, Responder], "Awaitable[None] | None"]
+PacketHandler: TypeAlias = Callable[[PacketRequest, Responder], "Awaitable[None] | bytes | None"]
+"""Bytes are the answer: `write_response` would send no other."""
 
 
 class DatagramBinding(asyncio.DatagramProtocol):
@@ -78,13 +80,17 @@ class DatagramBinding(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self._events["udp.requests"] += 1
-        request = PacketRequest(*self._origin, addr, data)
+        request = _tuple(PacketRequest, (*self._origin, addr, data))
         try:
-            work = self._handle(request, Responder(self, addr))
+            work = self._handle(request, _tuple(Responder, (self, addr)))
         except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error
             self._failed(error, addr)
             return
-        if work is not None and inspect.isawaitable(work):
+        if work is None:
+            return
+        if isinstance(work, bytes):
+            self.send(work, addr)
+        elif inspect.isawaitable(work):
             self._enqueue(work, addr)
 
     def send(self, payload: bytes | bytearray | memoryview, client: tuple[str, int]) -> None:

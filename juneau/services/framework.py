@@ -91,6 +91,8 @@ class VirtualService:
     udp_ports: tuple[int, ...] = ()
     tcp_limits: TcpLimits = TcpLimits()
     udp_limits: UdpLimits = UdpLimits()
+    udp_unordered: bool = False
+    """Answers to one client may overtake each other: where their order means nothing, they cost less."""
     stream_limit: int = 2**16
     """The StreamReader's `limit`, bytes."""
 
@@ -130,8 +132,8 @@ class VirtualService:
     async def handle_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         raise NotImplementedError(f"service {self.name}: no handle_tcp for its tcp_ports")
 
-    def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | None:
-        """May be `async`; a plain one must be quick."""
+    def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | bytes | None:
+        """May be `async`; a plain one must be quick, and may return the answer."""
         raise NotImplementedError(f"service {self.name}: no handle_udp for its udp_ports")
 
 

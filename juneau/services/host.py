@@ -196,9 +196,13 @@ class ServiceHost:
             )
             return await make(spec, listener.protocol_factory, name=service.name, extra=extra, **tls)
         if listener.proto == Protocol.UDP:
-            limits = service.udp_limits
             return await registry.register_udp_handler(
-                spec, handle, limits=limits, name=service.name, extra=extra
+                spec,
+                handle,
+                limits=service.udp_limits,
+                unordered=service.udp_unordered,
+                name=service.name,
+                extra=extra,
             )
         return await registry.listen_tcp(
             spec,

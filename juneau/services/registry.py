@@ -225,16 +225,22 @@ class Registry:
         handle: PacketHandler,
         *,
         limits: UdpLimits = UdpLimits(),  # noqa: B008 - frozen
+        unordered: bool = False,
         name: str = "",
         extra: Mapping[str, object] | None = None,
     ) -> Binding:
-        """Run `handle(request, responder)` for every datagram; it may be plain or `async`."""
+        """Run `handle(request, responder)` for every datagram; it may be plain or `async`.
+
+        `unordered`: answers to one client may overtake each other, so that more leave in one system call.
+        """
         _check(spec, IpProtocol.UDP, handle)
         async with self._reserved(Binding(self, spec, _name(spec, name)), extra) as (binding, stack, info):
             endpoint = DatagramBinding(
                 spec, handle, limits=limits, events=self._events(binding), reporter=_reporter(binding)
             )
-            await stack.create_datagram_endpoint(lambda: endpoint, _local(spec), extra=info)
+            await stack.create_datagram_endpoint(
+                lambda: endpoint, _local(spec), unordered=unordered, extra=info
+            )
             binding._undo.callback(endpoint.close)
             self._program(binding)
             binding._wait = endpoint.wait

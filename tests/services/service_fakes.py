@@ -158,7 +158,7 @@ class FakeStack:
         self.servers[host, port] = server = FakeServer(self, (host, port), factory, dict(extra or {}))
         return server
 
-    async def create_datagram_endpoint(self, factory: Any, local: Any, *, extra: Any = None) -> Any:
+    async def create_datagram_endpoint(self, factory: Any, local: Any, *, extra: Any = None, **_: Any) -> Any:
         await self._step("create_datagram_endpoint")
         transport, protocol = FakeDatagrams(self, local, dict(extra or {})), factory()
         self.endpoints[local] = transport, protocol

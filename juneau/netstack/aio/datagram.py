@@ -18,7 +18,7 @@ from juneau.netstack.wire.icmp import IcmpErrorKind
 
 if TYPE_CHECKING:
     from juneau.netstack.aio.driver import Driver
-    from juneau.netstack.udp import UdpSocket
+    from juneau.netstack.udp import Datagram, UdpSocket
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +63,10 @@ class UdpTransport(asyncio.DatagramTransport):
         "_peers",
         "_protocol",
         "_read_scheduled",
+        "_reading",
         "_socket",
         "_started",
+        "_woken",
     )
 
     def __init__(
@@ -90,6 +92,8 @@ class UdpTransport(asyncio.DatagramTransport):
         self._closing = False
         self._conn_lost = 0
         self._read_scheduled = False
+        self._reading = False
+        self._woken = False  # the driver is asked once for all answers to a burst
         udp.user = self
         driver.ends[self] = None
         driver.loop.call_soon(protocol.connection_made, self)
@@ -137,6 +141,16 @@ class UdpTransport(asyncio.DatagramTransport):
 
     def _read(self) -> None:
         burst = self._socket.receive_burst(READ_BURST)
+        self._reading = True
+        try:
+            self._tell(burst)
+        finally:
+            self._reading = self._woken = False
+        if len(burst) == READ_BURST and not self._closing:
+            self._read_scheduled = True
+            self._driver.loop.call_soon(self._read_again)
+
+    def _tell(self, burst: list[Datagram]) -> None:
         for payload, remote, local, path, _at in burst:
             if self._closing:
                 return
@@ -154,9 +168,6 @@ class UdpTransport(asyncio.DatagramTransport):
                     raise
                 except BaseException as exc:  # noqa: BLE001 (whatever the application raises)
                     self._complain(exc)
-        if len(burst) == READ_BURST:
-            self._read_scheduled = True
-            self._driver.loop.call_soon(self._read_again)
 
     def _learn(self, remote: Endpoint, local_ip: int, path: Path) -> _Peer:
         peer = self._peers[remote] = _Peer(remote, local_ip, path)
@@ -199,7 +210,9 @@ class UdpTransport(asyncio.DatagramTransport):
         except (OSError, Refused, Misuse) as exc:
             self._report(exc)
             return
-        self._driver.wake()
+        if not self._woken:
+            self._woken = self._reading
+            self._driver.wake()
 
     def _find(self, addr: Any) -> _Peer:
         """The peer of an address that no datagram came from."""

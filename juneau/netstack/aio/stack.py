@@ -119,9 +119,13 @@ class AsyncStack(Driver):
         remote_addr: tuple[Host, int] | None = None,
         *,
         path: Path | None = None,
+        unordered: bool = False,
         extra: Mapping[str, object] | None = None,
     ) -> tuple[Any, Any]:
-        """As `loop.create_datagram_endpoint`; host "" or "0.0.0.0": every address of the stack."""
+        """As `loop.create_datagram_endpoint`; host "" or "0.0.0.0": every address of the stack.
+
+        `unordered`: as of UdpSocket.
+        """
         local = Endpoint(resolve(local_addr[0]), local_addr[1]) if local_addr else Endpoint(0, 0)
         connected = None
         if remote_addr is not None:
@@ -134,6 +138,7 @@ class AsyncStack(Driver):
             raise OSError(errno.EADDRINUSE if known else errno.EADDRNOTAVAIL, str(exc)) from exc
         except Refused as exc:
             raise OSError(errno.ENOBUFS, str(exc)) from exc
+        udp.unordered = unordered
         protocol: Any = protocol_factory()
         transport = UdpTransport(self, udp, protocol, extra=extra or _NOTHING, remote=connected)
         made: asyncio.Future[None] = self.loop.create_future()

@@ -90,19 +90,16 @@ class HotAnswers:
     """
 
     def __init__(self) -> None:
-        self._tenants: dict[TenantId, dict[tuple[bool, bytes], Hot]] = {}
-
-    def get(self, tenant: TenantId, tcp: bool, message: bytes) -> Hot | None:
-        answers = self._tenants.get(tenant)
-        return answers.get((tcp, message[2:])) if answers is not None else None
+        self.tenants: dict[TenantId, dict[tuple[bool, bytes], Hot]] = {}
+        """Of each, by transport and by what follows a query's id."""
 
     def put(self, tenant: TenantId, tcp: bool, message: bytes, hot: Hot) -> None:
         if len(message) > HOT_MAX_QUERY:
             return
-        answers = self._tenants.setdefault(tenant, {})
+        answers = self.tenants.setdefault(tenant, {})
         if len(answers) >= HOT_PER_TENANT:
             answers.clear()  # random names are what fills it, and they gain nothing from it
         answers[tcp, message[2:]] = hot
 
     def clear(self) -> None:
-        self._tenants.clear()
+        self.tenants.clear()

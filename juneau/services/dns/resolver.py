@@ -42,6 +42,8 @@ RCODE_EVENTS: Final = {int(rcode): f"dns.{rcode.name}" for rcode in Rcode}
 META_TYPES: Final = range(128, 256)
 """RFC 6895 section 3.1: transfers, TKEY, TSIG and the like are no data; ANY is answered before."""
 
+_NO_ANSWERS: Final[dict[tuple[bool, bytes], Hot]] = {}
+
 Pending: TypeAlias = Callable[[], Awaitable[bytes]]
 """An answer that must be asked for; nothing happens, and nothing is left behind, until it is called."""
 
@@ -92,11 +94,13 @@ class Resolver:
         if view is not self._zone.view:
             self._zone = self._make_zone(view)
             self._hot.clear()
-        hot = self._hot.get(tenant, tcp, message)
-        if hot is not None and (hot.until is NEVER or self._clock() < hot.until):
-            for event in hot.events:
-                events[event] += 1
-            return message[:2] + hot.wire
+        hot = self._hot.tenants.get(tenant, _NO_ANSWERS).get((tcp, message[2:]))
+        if hot is not None:
+            wire, names, until = hot
+            if until is NEVER or self._clock() < until:
+                for name in names:
+                    events[name] += 1
+                return message[:2] + wire
         return self._resolve(message, tenant, partial(_add, events), tcp=tcp)
 
     def _resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool) -> Outcome:

@@ -23,6 +23,7 @@ class DnsService(VirtualService):
     service_id = ServiceId.DNS
     offset = DNS_OFFSET
     tcp_ports = udp_ports = (53,)
+    udp_unordered = True
 
     def __init__(self, **settings: Any) -> None:
         """Takes the fields of DnsSettings."""
@@ -44,14 +45,12 @@ class DnsService(VirtualService):
         events["dns.queries_tcp" if tcp else "dns.queries_udp"] += 1
         return self._resolver.resolve(message, tenant, events, tcp=tcp)
 
-    def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | None:
+    def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | bytes | None:
         """Known answers leave in the reader's turn; only what must be asked for costs a task."""
         outcome = self.resolve(request.payload, request.tenant, tcp=False)
-        if isinstance(outcome, bytes):
-            responder.write_response(outcome)
-        elif outcome is not None:
-            return _respond_later(outcome, responder)
-        return None
+        if outcome is None or isinstance(outcome, bytes):
+            return outcome
+        return _respond_later(outcome, responder)
 
     async def handle_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await TcpClient(self, reader, writer).serve()

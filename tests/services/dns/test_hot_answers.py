@@ -138,9 +138,9 @@ def test_what_is_kept_is_bounded() -> None:
     world = World()
     for number in range(HOT_PER_TENANT + 10):
         world.raw(query(f"n{number}.default.{SUFFIX}"))
-    assert len(world.resolver._hot._tenants[ALPHA]) <= HOT_PER_TENANT
+    assert len(world.resolver._hot.tenants[ALPHA]) <= HOT_PER_TENANT
     world.raw(
         dns.message.make_query(f"web.default.{SUFFIX}", "A", use_edns=0, pad=HOT_MAX_QUERY * 2).to_wire()
     )
-    kept = world.resolver._hot._tenants[ALPHA]
+    kept = world.resolver._hot.tenants[ALPHA]
     assert max(len(message) for _, message in kept) < HOT_MAX_QUERY
