@@ -41,7 +41,9 @@ class Row:
 
 
 def rows(found: Found, targets: Sequence[Target]) -> list[Row]:
-    """Every metric of juneau against every other peer, and every target, in the order measured."""
+    """Every metric of juneau against every other peer, and every target, in the order measured.
+
+    The compiled juneau is shown against juneau, and beside juneau's targets."""
     return [row for metric in found.metrics.values() for row in _rows_of(found, metric, targets)]
 
 
@@ -59,7 +61,9 @@ def _against_peers(found: Found, metric: Metric, targets: Sequence[Target]) -> I
         for peer, theirs in peers.items():
             if of not in peers or peer in (of, COMPILED) or _judged(targets, metric.name, peer, of):
                 continue
-            yield _row(metric, of, peers[of], peer, theirs, _judged(targets, metric.name, JUNEAU, peer))
+            target = _judged(targets, metric.name, JUNEAU, peer)
+            if of == JUNEAU or peer == JUNEAU or target:
+                yield _row(metric, of, peers[of], peer, theirs, target)
 
 
 def _other_targets(found: Found, metric: Metric, targets: Sequence[Target]) -> Iterator[Row]:

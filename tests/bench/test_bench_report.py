@@ -79,10 +79,10 @@ def test_a_target_of_another_peer_than_juneau_is_one_row():
 
 
 def test_the_compiled_stack_is_shown_beside_the_target_but_not_judged():
-    samples = found(up={JUNEAU: [3, 3], COMPILED: [6, 6], UVLOOP: [2, 2]})
+    samples = found(up={JUNEAU: [3, 3], COMPILED: [6, 6], UVLOOP: [2, 2], "a": [1, 1]})
     targets = [Target(workload="up", against=UVLOOP, at_least=2)]
     rows = {(row.of, row.against): row for row in report.rows(samples, targets)}
-    assert rows.keys() == {(JUNEAU, UVLOOP), (COMPILED, JUNEAU), (COMPILED, UVLOOP)}
+    assert rows.keys() == {(JUNEAU, UVLOOP), (JUNEAU, "a"), (COMPILED, JUNEAU), (COMPILED, UVLOOP)}
     ours, compiled = rows[JUNEAU, UVLOOP], rows[COMPILED, UVLOOP]
     assert (ours.held, ours.judged) == (False, True)
     assert (compiled.ratio, compiled.target, compiled.held, compiled.judged) == (3, "≥ 2", True, False)
