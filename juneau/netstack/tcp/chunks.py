@@ -11,8 +11,8 @@ _NONE: list[Buffer | bytearray] = []
 
 
 class Chunks:
-    """Bytes in order. A payload that is at least half of its packet is kept as the view it is;
-    smaller ones are copied together, so memory stays within about twice `size`."""
+    """Bytes in order. A payload that is at least half of its packet is kept as the view it is; smaller
+    ones are copied, and one that follows another joins it: memory stays within about twice `size`."""
 
     __slots__ = ("_gathered", "_queue", "size")
 
@@ -31,22 +31,27 @@ class Chunks:
             else:
                 self._queue = [data]
             return
-        self._gathered = True
         if not queue:
-            self._queue = [bytearray(data)]
-            return
-        last = queue[-1]
-        if type(last) is bytearray and len(last) < CHUNK_BYTES:
+            self._queue = [bytes(data)]
+        elif (last := self._growing(queue)) is not None:
             last += data
         else:
-            queue.append(bytearray(data))
+            queue.append(bytes(data))
+
+    def _growing(self, queue: list[Buffer | bytearray]) -> bytearray | None:
+        """The last chunk, if it takes more bytes."""
+        last = queue[-1]
+        if type(last) is bytes:
+            self._gathered = True
+            queue[-1] = last = bytearray(last)
+        return last if type(last) is bytearray and len(last) < CHUNK_BYTES else None
 
     def extend(self, other: Chunks) -> None:
         """Take all of `other`, which is empty afterwards."""
         mine, theirs = self._queue, other._queue
         while theirs and mine:
-            last, first = mine[-1], theirs[0]
-            if type(last) is not bytearray or type(first) is not bytearray or len(last) >= CHUNK_BYTES:
+            first = theirs[0]
+            if type(first) is memoryview or (last := self._growing(mine)) is None:
                 break
             last += first
             del theirs[0]

@@ -20,7 +20,7 @@ from juneau.netstack.tcp.segment import Segment
 from juneau.netstack.tcp.snd import NEVER, Sender, Timer, shared
 from juneau.netstack.tcp.states import CAN_SEND, SYNCHRONIZED, TRANSITIONS, Cause, State
 from juneau.netstack.types import Buffer, CloseReason, Endpoint, FourTuple, Micros, Misuse, Path, TxPacket
-from juneau.netstack.wire.tcp import ACK, FIN, PSH, RST
+from juneau.netstack.wire.tcp import ACK, RST
 
 if TYPE_CHECKING:
     from juneau.netstack.tcp.handshake import Handshake
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
-_PSH_FIN: Final = PSH | FIN
-_ACK_PSH_FIN: Final = ACK | PSH | FIN
 _ESTABLISHED: Final = State.ESTABLISHED
 _CLOSED: Final = State.CLOSED
 _TIME_WAIT: Final = State.TIME_WAIT
@@ -139,12 +137,16 @@ class TcpConnection:
 
     # --- for the application ---
 
-    def send(self, data: bytes | bytearray | memoryview, now: Micros, *, push: bool = True) -> None:
-        """Queue all of `data`: `bytes` by reference, others copied. Raises Misuse once our half is closed."""
-        if self.state not in CAN_SEND or self.snd.fin:
+    def send(self, data: bytes | bytearray | memoryview, now: Micros = 0, *, push: bool = True) -> None:
+        """Queue all of `data`: `bytes` by reference, others copied. Raises Misuse once our half is closed.
+
+        What the time is matters to `transmit` only.
+        """
+        snd = self.snd
+        if self.state not in CAN_SEND or snd.fin:
             raise Misuse(f"send on {self}: this half is closed ({self.state.name})")
-        self.snd.queue.append(data)
-        self.snd.push = push
+        snd.queue.append(data)
+        snd.push = push
         if self.state >= SYNCHRONIZED and not self.queued:
             self.layer.ready(self)
 
@@ -247,20 +249,23 @@ class TcpConnection:
     # --- arriving segments ---
 
     def receive(self, seg: Segment, now: Micros) -> None:
-        """Take a segment: first the case that nearly all of them are (header prediction)."""
         self.segs_in += 1
         self.heard_at = now
-        flags = seg.flags
-        if not self.fast or (flags | _PSH_FIN) != _ACK_PSH_FIN:
-            steps.process(self, seg, now)
-            return
+        steps.process(self, seg, now)
+
+    def receive_predicted(
+        self, seq: int, ack: int, fin: int, window: int, payload: memoryview, ts_val: int, now: Micros
+    ) -> bool:
+        """What nearly all segments are (header prediction): no flags but ACK, PSH and FIN, no options but a
+        timestamp, while `fast` holds. False: it is not that, and nothing was done; `receive` is for it.
+        """
         rcv, snd, layer = self.rcv, self.snd, self.layer
         nxt, una = rcv.nxt, snd.una
-        size = len(seg.payload)
-        length = size + (flags & FIN)  # as numbered
-        acked = (seg.ack - una) & _MASK
+        size = len(payload)
+        length = size + fin  # as numbered
+        acked = (ack - una) & _MASK
         if (
-            (seg.seq ^ nxt) & _MASK
+            (seq ^ nxt) & _MASK
             or acked > snd.nxt - una
             or not (length or acked)
             or (
@@ -272,18 +277,17 @@ class TcpConnection:
                 )
             )
             or rcv.assembler.size
-            or seg.sack
             or (acked and not snd.clean())
         ):
-            steps.process(self, seg, now)
-            return
+            return False
         if self.ts_on:
-            if seg.ts_val < 0 or (seg.ts_val - rcv.ts_recent) & _MASK >= _HALF:
-                steps.process(self, seg, now)
-                return
+            if ts_val < 0 or (ts_val - rcv.ts_recent) & _MASK >= _HALF:
+                return False
             if rcv.last_ack >= nxt:
-                rcv.ts_recent, rcv.ts_recent_at = seg.ts_val, now
-        snd.wnd = wnd = seg.window << snd.wscale
+                rcv.ts_recent, rcv.ts_recent_at = ts_val, now
+        self.segs_in += 1
+        self.heard_at = now
+        snd.wnd = wnd = window << snd.wscale
         if wnd >= snd.max_wnd:  # the same number, once in memory
             snd.max_wnd = wnd
         snd.wl1, snd.wl2 = nxt, una
@@ -297,7 +301,7 @@ class TcpConnection:
             if snd.fin and snd.una > snd.queue.end:
                 self.on_fin_acked(now)
         if size:
-            rcv.chunks.append(seg.payload)
+            rcv.chunks.append(payload)
             rcv.nxt = nxt + size
             rcv.on_in_order(size, now)
             layer.buffered += size
@@ -318,6 +322,7 @@ class TcpConnection:
             layer.ready(self)
         if snd.timer_at < self.heap_at or rcv.ack_at < self.heap_at:
             layer.arm(self, min(snd.timer_at, rcv.ack_at))
+        return True
 
     def take_fin(self, now: Micros) -> None:
         """Their FIN is next: RFC 9293 3.10.7.4, eighth step."""

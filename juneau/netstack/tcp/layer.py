@@ -38,7 +38,7 @@ from juneau.netstack.types import (
 from juneau.netstack.wire import tcp
 from juneau.netstack.wire.checksum import ones_sum
 from juneau.netstack.wire.icmp import IcmpErrorKind
-from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, RST, SYN, URG
+from juneau.netstack.wire.tcp import ACK, CWR, ECE, FIN, PSH, RST, SYN, URG
 
 _MASK: Final = 0xFFFF_FFFF
 _QUANTUM: Final = 8
@@ -48,6 +48,8 @@ _MAX_REPLIES: Final = 1_024
 _MAX_PATHS: Final = 1_024
 """Remote hosts whose smaller path MTU is remembered."""
 _STAMP_AT: Final = 20
+_PSH_FIN: Final = PSH | FIN
+_ACK_PSH_FIN: Final = ACK | PSH | FIN
 _HARD_ERRORS: Final = frozenset({IcmpErrorKind.PORT, IcmpErrorKind.PROTOCOL})
 
 
@@ -134,18 +136,30 @@ class TcpLayer:
             return
         self._now = now
         flags = offset_flags & 0x1FF
-        seg = Segment(seq, ack, flags, window, segment[header:], path, tos & 3)
-        if header > 20:
-            if header == 32:
-                layout, seg.ts_val, seg.ts_ecr = tcp.TIMESTAMP_WORDS.unpack_from(segment, _STAMP_AT)
-                if layout != tcp.TIMESTAMP_LAYOUT or flags & SYN:
-                    self._read_options(seg, segment[20:header])
-            else:
-                self._read_options(seg, segment[20:header])
-        if flags & URG:
-            seg.urgent = urgent
+        payload = segment[header:]
+        ts_val, ts_ecr = -1, 0
+        usual = header == 20
+        """No options, or none but a timestamp."""
+        if header == 32:
+            layout, ts_val, ts_ecr = tcp.TIMESTAMP_WORDS.unpack_from(segment, _STAMP_AT)
+            usual = layout == tcp.TIMESTAMP_LAYOUT and not flags & SYN
         flow = (dst, dst_port, src, src_port)
         entry = self._table.get(flow)  # type: ignore[call-overload]  # equal to, and hashed as, a FourTuple
+        if (
+            usual
+            and (flags | _PSH_FIN) == _ACK_PSH_FIN
+            and type(entry) is TcpConnection
+            and entry.fast
+            and entry.receive_predicted(seq, ack, flags & FIN, window, payload, ts_val, now)
+        ):
+            return
+        seg = Segment(seq, ack, flags, window, payload, path, tos & 3)
+        if usual:
+            seg.ts_val, seg.ts_ecr = ts_val, ts_ecr
+        else:
+            self._read_options(seg, segment[20:header])
+        if flags & URG:
+            seg.urgent = urgent
         if entry is not None:
             entry.receive(seg, now)
         else:

@@ -32,6 +32,8 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
             send_ack(conn, now, out)
         return False
     snd, rcv = conn.snd, conn.rcv
+    if conn.fast and 0 < snd.queue.end - snd.nxt <= snd.mss and send_small(conn, now, out):
+        return False
     rcv.buf = conn.layer.buffer_for(rcv.rules.buf)
     stop = len(out) + quantum
     if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
@@ -53,6 +55,45 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
     if snd.timer_at < conn.heap_at:
         conn.layer.arm(conn, snd.timer_at)
     return more
+
+
+def send_small(conn: TcpConnection, now: Micros, out: list[TxPacket]) -> bool:
+    """What most answers are: all that waits, in one segment, while nothing is lost and nothing else is due.
+
+    The same as the long way, in one piece. False: it is not so, and nothing was done.
+    """
+    snd, rcv, layer = conn.snd, conn.rcv, conn.layer
+    seq, una, mss = snd.nxt, snd.una, snd.mss
+    end = snd.queue.end
+    size, span = end - seq, end - una
+    if (
+        span > snd.wnd
+        or span > snd.cc.cwnd
+        or (size < span and size < mss and not snd.nodelay)  # Nagle
+        or snd.fin
+        or snd.probe_now
+        or snd.tlp_now
+        or layer.options.slow_start_after_idle
+        or (rcv.ack_now and (rcv.dup_acks or rcv.has_blocks()))
+        or not snd.clean()
+    ):
+        return False
+    wanted = rcv.rules.buf
+    rcv.buf = wanted if layer.buffered * 2 <= layer.buffer_limit else layer.buffer_for(wanted)
+    flags = ACK | PSH if snd.push or (size == mss and layer.push_segments == 1) else ACK
+    conn.segs_out += 1
+    out.append(
+        conn.emitter.packet(
+            conn.path, seq, rcv.nxt, flags, rcv.window_field(),
+            ts_val=(now // 1000 + conn.ts_offset) & _MASK if conn.ts_on else -1, ts_ecr=rcv.ts_recent,
+            payload=snd.queue.slice(seq, end), size=size, tos=layer.tos,
+        )
+    )  # fmt: skip
+    rcv.on_ack_sent()
+    snd.on_sent(size, now)
+    if snd.timer_at < conn.heap_at:
+        layer.arm(conn, snd.timer_at)
+    return True
 
 
 def send_fresh(conn: TcpConnection, now: Micros, out: list[TxPacket], stop: int) -> bool:

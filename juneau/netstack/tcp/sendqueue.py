@@ -1,7 +1,7 @@
 """What the application has sent and the peer has not acknowledged, by sequence number.
 
 Large `bytes` are kept by reference and lent out as views, so that a byte is not copied between
-`send` and the link, nor for a retransmission. Small writes are gathered into chunks.
+`send` and the link, nor for a retransmission. Small writes are gathered into chunks; one alone needs no view.
 """
 
 from __future__ import annotations
@@ -26,28 +26,32 @@ class SendQueue:
         """`start`: extended sequence number of the first byte."""
         self.end = start
         """Sequence number after the last byte."""
-        self._chunks: list[memoryview] = _NONE
+        self._chunks: list[Buffer] = _NONE
         self._starts: list[int] = _NONE
         self._head = 0
         self._tail: list[bytes] = _NONE  # small writes not yet joined: the bytes before `end`
         self._tail_room = CHUNK_BYTES
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        if type(data) is not bytes:
+            data = bytes(data)
+        size = len(data)
         if not size:
             return
-        if size < GATHER_BELOW and (self._chunks or self._tail):
+        if not self._chunks and not self._tail:
+            self._starts, self._chunks = [self.end], [data if size < GATHER_BELOW else memoryview(data)]
+        elif size < GATHER_BELOW:
             if size > self._tail_room:
                 self._join()
             if self._tail:
-                self._tail.append(bytes(data))
+                self._tail.append(data)
             else:
-                self._tail = [bytes(data)]
+                self._tail = [data]
             self._tail_room -= size
         else:
             if self._tail:
                 self._join()
-            self._add(self.end, data if type(data) is bytes else bytes(data))
+            self._add(self.end, data)
         self.end += size
 
     def _add(self, start: int, data: bytes) -> None:
@@ -85,17 +89,19 @@ class SendQueue:
 
     def release(self, una: int) -> None:
         """Forget whole chunks before `una`."""
+        if una >= self.end:  # all there is, as a rule
+            if una == self.end:
+                self.end = una  # one number in memory instead of two
+            self._tail_room = CHUNK_BYTES
+            self._chunks = self._starts = self._tail = _NONE
+            self._head = 0
+            return
         head, chunks, starts = self._head, self._chunks, self._starts
         count = len(chunks)
         while head < count and starts[head] + len(chunks[head]) <= una:
             chunks[head] = _NOTHING
             head += 1
         if head == count:
-            if una >= self.end:
-                if una == self.end:
-                    self.end = una  # one number in memory instead of two
-                self._tail = _NONE
-                self._tail_room = CHUNK_BYTES
             self._chunks = self._starts = _NONE
             head = 0
         elif head >= _TIDY_AT and head * 2 > count:
@@ -108,4 +114,4 @@ class SendQueue:
         self._head = 0
 
 
-_NOTHING = memoryview(b"")
+_NOTHING = b""
