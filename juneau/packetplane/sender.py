@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Final
 
 from juneau.netstack.tap import Tap, complete_pieces
-from juneau.netstack.types import TxPacket
+from juneau.netstack.types import Path, TxPacket
 from juneau.netstack.wire import tcp, udp, vnet
 from juneau.packetplane.types import PlaneSettings, ReturnPath
 
@@ -57,13 +57,22 @@ class Sender:
 
     def send(self, packets: list[TxPacket]) -> None:
         """Never blocks, never raises."""
+        sockets, offload = self._sockets, self._settings.offload
         for packet in packets:
-            path = packet.path
-            if not isinstance(path, ReturnPath) or not path.alive:
-                self._drop(packet, "tx.no_path")
-                continue
+            path, header, payload, gso_size, csum_start, csum_offset = packet
             try:
-                self._send_one(packet, path)
+                link = sockets.get(path) or self._first(path)  # type: ignore[call-overload]
+                if link is None:
+                    self._drop(packet, "tx.no_path")
+                    continue
+                source = header[12:16]
+                head = path.ether.get(source) or self._ether(path, source)  # type: ignore[attr-defined, arg-type]
+                if offload:
+                    head = _vnet_header(len(header), gso_size, csum_start, csum_offset) + head
+                if gso_size:
+                    link.sendmsg((head + header, *payload))
+                else:  # to join what fits the MTU costs less than an iovec for each piece
+                    link.send(b"".join((head, header, *payload)))
             except OSError as err:
                 self._drop(packet, _REASONS.get(err.errno or 0, "tx.error"))
 
@@ -72,22 +81,14 @@ class Sender:
         if self.tap is not None:
             self.tap("out", complete_pieces(packet), packet.path, time.monotonic_ns() // 1_000, reason)
 
-    def _send_one(self, packet: TxPacket, path: ReturnPath) -> None:
-        _, header, payload, gso_size, csum_start, csum_offset = packet
-        link = self._sockets.get(path) or self._open(path)
-        source = header[12:16]
-        ether = path.ether.get(source) or self._ether(path, source)
-        if self._settings.offload:
-            ether = _vnet_header(len(header), gso_size, csum_start, csum_offset) + ether
-        if gso_size:
-            link.sendmsg((ether + header, *payload))
-        else:  # to join what fits the MTU costs less than an iovec for each piece
-            link.send(b"".join((ether, header, *payload)))
-
     def _ether(self, path: ReturnPath, source: bytes) -> bytes:
         ether = path.nic.mac + self._mac_of(path, source) + _ETHERTYPE_IPV4
         path.ether[source] = ether
         return ether
+
+    def _first(self, path: Path) -> socket.socket | None:
+        """To a Pod that has not been sent to. None: the way leads nowhere (any more). Raises OSError."""
+        return self._open(path) if isinstance(path, ReturnPath) and path.alive else None
 
     def _open(self, path: ReturnPath) -> socket.socket:
         link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
