@@ -14,7 +14,8 @@ from bench.model import JUNEAU, BenchError, Metric, Peer, PeerFactory, Settings,
 Say = Callable[[str], None]
 
 MEMORY: Final = (Metric("memory", "MiB", "lower"), Metric("memory-before", "MiB", "lower"))
-_SETTLE_S: Final = 2.0
+_SETTLE_S: Final = 8.0
+"""juneau gives memory back some seconds after many connections have gone."""
 
 
 @dataclass
