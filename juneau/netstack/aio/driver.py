@@ -117,26 +117,27 @@ class Driver:
             return
         if self.stack.in_hurry:
             self._transmit(self.clock())
-        if self._deliver_all():
+        if self.stack.events:
+            self._deliver_all()
             self.wake()
         else:
             self._settle(self.clock())
 
-    def _deliver_all(self) -> bool:
-        """True: there was something to deliver."""
-        events = self.stack.events
-        if not events:
-            return False
+    def _deliver_all(self) -> None:
+        events: list[Any] = self.stack.events
         self._settling = True
         try:
             while events:
                 batch = events[:]
                 events.clear()
                 for event in batch:
-                    deliver(event)
+                    kind = type(event)
+                    if kind is not Readable:
+                        deliver(event)
+                    elif (user := event.conn.user) is not None:  # as `deliver` does it; most are such
+                        user.on_readable()
         finally:
             self._settling = False
-        return True
 
     def wake(self) -> None:
         """Settle once more in this turn of the loop."""
@@ -152,8 +153,9 @@ class Driver:
         if self._settling or self._closed:
             self._again = True  # settling: a link that answers inside `send`
             return
-        self._deliver_all()
         stack = self.stack
+        if stack.events:
+            self._deliver_all()
         full = stack.wants_output and self._transmit(now)
         if self._again or full:
             self._again = False

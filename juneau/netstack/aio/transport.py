@@ -41,6 +41,7 @@ HIGH_WATER: Final = 64 * 1024
 LOW_WATER: Final = HIGH_WATER // 4
 """Of the write buffer, bytes: asyncio's defaults."""
 _NO_EXTRA: Final[dict[str, object]] = {}
+_AFTER_EOF: Final = "Cannot call write() after write_eof()"
 LOST_WRITES: Final = 5
 """Writes to a lost connection before the log says so (asyncio's number)."""
 
@@ -210,15 +211,18 @@ class TcpTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         """One helping for the protocol, and the EOF if it comes next."""
         conn = self._conn
-        if conn.recv_queue_bytes:
+        rcv = conn.rcv
+        waiting = rcv.chunks
+        if waiting.size:
             self._deliver(conn)
-            self._driver.wake()  # the window has opened
+            if conn.queued:
+                self._driver.wake()  # the window has opened
             if self._paused or self._closing:
                 return
-            if conn.recv_queue_bytes:
+            if waiting.size:
                 self._schedule_read()
                 return
-        if conn.at_eof and not self._eof_received:
+        if rcv.fin_seq is not None and conn.at_eof and not self._eof_received:
             self._on_eof()
 
     def _deliver(self, conn: TcpConnection) -> None:
@@ -270,9 +274,11 @@ class TcpTransport(transports._FlowControlMixin):
         return 0 if self._conn_lost else max(0, self._conn.send_queue_bytes - self._snd_limit)
 
     def write(self, data: BytesLike) -> None:
-        if not isinstance(data, _BYTES_LIKE):
+        if type(data) is not bytes and not isinstance(data, _BYTES_LIKE):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-        if self._may_send() and data:
+        if self._eof_written:
+            raise RuntimeError(_AFTER_EOF)
+        if data:
             self._send(data)
 
     def writelines(self, list_of_data: Iterable[BytesLike]) -> None:
@@ -281,18 +287,13 @@ class TcpTransport(transports._FlowControlMixin):
         for index, piece in enumerate(pieces):
             if not isinstance(piece, _BYTES_LIKE):
                 raise TypeError(f"item {index}: expected a bytes-like object, {type(piece).__name__} found")
-        if not self._may_send():
-            return
+        if self._eof_written:
+            raise RuntimeError(_AFTER_EOF)
         if sum(map(len, pieces)) < SMALL_PIECE * len(pieces):
             pieces = [b"".join(pieces)]
         for piece in pieces:
             if piece:
                 self._send(piece)
-
-    def _may_send(self) -> bool:
-        if self._eof_written:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        return True
 
     def _send(self, data: BytesLike) -> None:
         if self._conn_lost:
@@ -302,11 +303,12 @@ class TcpTransport(transports._FlowControlMixin):
             return
         driver, conn = self._driver, self._conn
         try:
-            conn.send(data if type(data) is bytes else bytes(data), driver.clock())
+            conn.send(data)
         except Misuse:  # it ended a moment ago; Closed is among the events not yet delivered
             return
         driver.wake()
-        if conn.send_queue_bytes > self._snd_limit:
+        snd, limit = conn.snd, self._snd_limit
+        if snd.queue.end - snd.una > limit and conn.send_queue_bytes > limit:  # a cheap bound first
             conn.want_writable = True
             driver.check_unsent(len(data))
             self._maybe_pause()
