@@ -184,8 +184,10 @@ class UdpLayer:
 
     def _drop_full(self, socket: UdpSocket, charge: int) -> None:
         socket.drops += 1
-        mine = socket.queued_bytes + charge > self._limits.udp_socket_bytes
-        self._counters.drop("udp.socket_full" if mine else "udp.stack_full")
+        if socket.queued_bytes + charge > self._limits.udp_socket_bytes:
+            self._counters.drop("udp.socket_full")
+        else:
+            self._counters.drop("udp.stack_full")
 
     def take(self, socket: UdpSocket, limit: int) -> list[Datagram]:
         queue = socket._queue
