@@ -19,8 +19,8 @@ MAX_BUNDLE: Final = 64
 """Datagrams in a superframe; UDP_MAX_SEGMENTS of the oldest kernels that cut them."""
 DATAGRAM_HEADERS: Final = ipv4.HEADER_BYTES + udp.HEADER_BYTES
 
-_Flow: TypeAlias = tuple[Path, int, int, int, int]
-"""Path, source and destination address, source and destination port."""
+Flow: TypeAlias = tuple[Path, int, int, int, int]
+"""Path, source and destination address, source and destination port; its maker has checked them."""
 
 
 class _Bundle:
@@ -32,7 +32,7 @@ class _Bundle:
 
     __slots__ = ("flow", "gso_size", "mixed", "payloads", "room")
 
-    def __init__(self, flow: _Flow, payloads: list[bytes], room: int, mixed: bool = False) -> None:
+    def __init__(self, flow: Flow, payloads: list[bytes], room: int, mixed: bool = False) -> None:
         self.flow = flow
         self.gso_size = len(payloads[0])
         self.payloads = payloads
@@ -44,10 +44,11 @@ class _Bundle:
 class Output:
     def __init__(self, link: Link, limits: Limits, counters: Counters, rng: Rng) -> None:
         self._link = link
-        self._limits = limits
+        self._most_packets = limits.output_packets
+        self._most_bytes = limits.output_bytes
         self._counters = counters
         self.queue: deque[TxPacket | _Bundle] = deque()
-        self._open: dict[_Flow, _Bundle] = {}
+        self._open: dict[Flow, _Bundle] = {}
         """In the queue, and may still grow."""
         self._datagrams = 0
         """In the queue, each of a bundle counted."""
@@ -81,25 +82,15 @@ class Output:
         else:
             self._enqueue(self._fragments(path, src, dst, proto, ident, tos, header, payload))
 
-    def send_datagram(
-        self,
-        path: Path,
-        src: int,
-        dst: int,
-        src_port: int,
-        dst_port: int,
-        payload: bytes,
-        unordered: bool = False,
-    ) -> None:
+    def send_datagram(self, flow: Flow, payload: bytes, unordered: bool = False) -> None:
         """Queue a UDP datagram that fits the MTU, its checksum left to the link; dropped over the limit.
 
         With `Link.uso` it may join one of its flow that is waiting already; `unordered`: of any length.
         """
-        flow = (path, src, dst, src_port, dst_port)
         size = len(payload)
         if (
-            self._datagrams >= self._limits.output_packets
-            or self.queued_bytes + DATAGRAM_HEADERS + size > self._limits.output_bytes
+            self._datagrams >= self._most_packets
+            or self.queued_bytes + DATAGRAM_HEADERS + size > self._most_bytes
         ):
             self._drop([self._seal(_Bundle(flow, [payload], 0))])
             return
@@ -188,10 +179,7 @@ class Output:
     def _enqueue(self, packets: list[TxPacket]) -> None:
         """All fragments or none: half a datagram is of use to nobody."""
         size = sum(map(packet_bytes, packets))
-        if (
-            self._datagrams + len(packets) > self._limits.output_packets
-            or self.queued_bytes + size > self._limits.output_bytes
-        ):
+        if self._datagrams + len(packets) > self._most_packets or self.queued_bytes + size > self._most_bytes:
             self._drop(packets)
             return
         self.queue.extend(packets)

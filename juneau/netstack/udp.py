@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, NoReturn
 from juneau.netstack.counters import Counters
 from juneau.netstack.events import DatagramError, DatagramReady, Event
 from juneau.netstack.limits import Limits
-from juneau.netstack.output import Output
+from juneau.netstack.output import Flow, Output
 from juneau.netstack.types import (
     Buffer,
     Endpoint,
@@ -76,17 +76,29 @@ class UdpSocket:
         A socket bound to ip 0 needs `local_ip`, the address that the answer comes from.
         Raises Refused: `udp.too_big`, `udp.closed`, `udp.address_gone`.
         """
-        layer, local = self._layer, self.local
-        src, port, size = local.ip or local_ip, remote.port, len(payload)
-        if self.closed or src not in layer._addresses or not 0 < port < 65_536 or size > wire.MAX_PAYLOAD:
-            layer._refuse_send(self, size, remote, src)
+        self.send_on(self.flow(remote, path, local_ip=local_ip), payload)
+
+    def flow(self, remote: Endpoint, path: Path, *, local_ip: int = 0) -> Flow:
+        """Whither `send_on` sends, to be kept where it goes often; `local_ip` as for `send`."""
+        src = self.local.ip or local_ip
+        if not src:
+            raise Misuse(f"udp send {remote}: socket is bound to every address (pass local_ip)")
+        if not 0 < remote.port < 65_536:
+            raise Misuse(f"udp send {remote}: port must be 1..65535")
+        return path, src, remote.ip, self.local.port, remote.port
+
+    def send_on(self, flow: Flow, payload: Buffer) -> None:
+        """As `send`."""
+        layer, size = self._layer, len(payload)
+        if self.closed or size > wire.MAX_PAYLOAD or flow[1] not in layer._addresses:
+            layer._refuse_send(self, flow, size)
         if not isinstance(payload, bytes):
             payload = bytes(payload)  # a view may change before it is sent
         layer._counters.values["udp.sent"] += 1
         if size <= layer._offload_room:
-            layer._output.send_datagram(path, src, remote.ip, local.port, port, payload, self.unordered)
+            layer._output.send_datagram(flow, payload, self.unordered)
         else:
-            layer._send_summed(local.port, payload, remote, path, src)
+            layer._send_summed(flow, payload)
 
     def close(self) -> None:
         """Forget what is queued; idempotent."""
@@ -201,19 +213,18 @@ class UdpLayer:
         self.queued_bytes -= charge
         return taken
 
-    def _send_summed(self, src_port: int, payload: bytes, remote: Endpoint, path: Path, src: int) -> None:
+    def _send_summed(self, flow: Flow, payload: bytes) -> None:
         """The checksum is ours to complete: the link does not, or there will be fragments."""
-        partial = pseudo_sum(src, remote.ip, PROTO_UDP, wire.HEADER_BYTES + len(payload))
-        bare = wire.build_header(src_port, remote.port, len(payload), partial)
+        path, src, dst, src_port, dst_port = flow
+        partial = pseudo_sum(src, dst, PROTO_UDP, wire.HEADER_BYTES + len(payload))
+        bare = wire.build_header(src_port, dst_port, len(payload), partial)
         checksum = 0xFFFF - ones_sum_of((bare, payload)) or 0xFFFF
-        header = wire.build_header(src_port, remote.port, len(payload), checksum)
-        self._output.send(path, src, remote.ip, PROTO_UDP, header, payload)
+        header = wire.build_header(src_port, dst_port, len(payload), checksum)
+        self._output.send(path, src, dst, PROTO_UDP, header, payload)
 
-    def _refuse_send(self, socket: UdpSocket, size: int, remote: Endpoint, src: int) -> NoReturn:
-        if not src:
-            raise Misuse(f"udp send {remote}: socket is bound to every address (pass local_ip)")
-        if not 0 < remote.port < 65_536:
-            raise Misuse(f"udp send {remote}: port must be 1..65535")
+    def _refuse_send(self, socket: UdpSocket, flow: Flow, size: int) -> NoReturn:
+        _, src, dst, _, dst_port = flow
+        remote = Endpoint(dst, dst_port)
         if socket.closed:
             raise Refused("udp.closed", f"udp send {remote}: socket is closed")
         if src not in self._addresses:

@@ -68,7 +68,7 @@ class DatagramBinding(asyncio.DatagramProtocol):
         reporter: Reporter,
     ) -> None:
         self._origin, self._handle = (spec.tenant, spec.service_id, spec.addr), handle
-        self._events, self._reporter = events, reporter
+        self.events, self._reporter = events, reporter
         self._queue = WorkerQueue(workers=limits.workers, depth=limits.queue, timeout_s=limits.timeout_s)
         self._transport: Any = None
 
@@ -79,25 +79,23 @@ class DatagramBinding(asyncio.DatagramProtocol):
         self._transport = None
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._events["udp.requests"] += 1
+        self.events["udp.requests"] += 1
         request = _tuple(PacketRequest, (*self._origin, addr, data))
         try:
-            work = self._handle(request, _tuple(Responder, (self, addr)))
+            answer = self._handle(request, _tuple(Responder, (self, addr)))
         except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error
             self._failed(error, addr)
             return
-        if work is None:
-            return
-        if isinstance(work, bytes):
-            self.send(work, addr)
-        elif inspect.isawaitable(work):
-            self._enqueue(work, addr)
+        if isinstance(answer, bytes):
+            self.send(answer, addr)
+        elif answer is not None and inspect.isawaitable(answer):
+            self._enqueue(answer, addr)
 
     def send(self, payload: bytes | bytearray | memoryview, client: tuple[str, int]) -> None:
         if self._transport is None:
-            self._events["udp.responses_too_late"] += 1
+            self.events["udp.responses_too_late"] += 1
             return
-        self._events["udp.responses"] += 1
+        self.events["udp.responses"] += 1
         self._transport.sendto(payload, client)
 
     def close(self) -> None:
@@ -110,9 +108,9 @@ class DatagramBinding(asyncio.DatagramProtocol):
 
     def _enqueue(self, work: Awaitable[object], addr: tuple[str, int]) -> None:
         if not self._queue.submit(Job(work, lambda error: self._failed(error, addr))):
-            self._events["udp.dropped_queue_full"] += 1
+            self.events["udp.dropped_queue_full"] += 1
 
     def _failed(self, error: BaseException, addr: tuple[str, int]) -> None:
         event = "udp.handler_timeouts" if isinstance(error, TimeoutError) else "udp.handler_errors"
-        self._events[event] += 1
+        self.events[event] += 1
         self._reporter.error(f"handler failed: {error!r}", client=addr[0], error=error)

@@ -18,6 +18,7 @@ from juneau.netstack.wire.icmp import IcmpErrorKind
 
 if TYPE_CHECKING:
     from juneau.netstack.aio.driver import Driver
+    from juneau.netstack.output import Flow
     from juneau.netstack.udp import Datagram, UdpSocket
 
 _log = logging.getLogger(__name__)
@@ -36,13 +37,15 @@ _HARD_ERRORS: Final = {
 
 
 class _Peer:
-    __slots__ = ("addr", "local_ip", "path", "remote")
+    __slots__ = ("addr", "flow", "local_ip", "path", "remote")
 
     def __init__(self, remote: Endpoint, local_ip: int, path: Path) -> None:
         self.addr = address(remote)
         self.remote = remote
         self.local_ip = local_ip
         self.path = path
+        self.flow: Flow | None = None
+        """Made for the first answer."""
 
 
 class UdpTransport(asyncio.DatagramTransport):
@@ -204,9 +207,9 @@ class UdpTransport(asyncio.DatagramTransport):
             return
         try:
             peer = self._by_addr.get(addr) or self._find(addr)
-            self._socket.send(
-                data if type(data) is bytes else bytes(data), peer.remote, peer.path, local_ip=peer.local_ip
-            )
+            if peer.flow is None:
+                peer.flow = self._socket.flow(peer.remote, peer.path, local_ip=peer.local_ip)
+            self._socket.send_on(peer.flow, data if type(data) is bytes else bytes(data))
         except (OSError, Refused, Misuse) as exc:
             self._report(exc)
             return

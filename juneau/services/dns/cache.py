@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from juneau.model.ids import TenantId
 from juneau.services.dns.reply import Reply
@@ -83,6 +83,10 @@ class Hot(NamedTuple):
     until: float
 
 
+HotKey: TypeAlias = bytes | tuple[bytes]
+"""What follows a query's id; by TCP in a tuple, which is equal to no bytes."""
+
+
 class HotAnswers:
     """Finished answers by the very bytes that asked, id apart: the same bytes get the same answer.
 
@@ -90,8 +94,7 @@ class HotAnswers:
     """
 
     def __init__(self) -> None:
-        self.tenants: dict[TenantId, dict[tuple[bool, bytes], Hot]] = {}
-        """Of each, by transport and by what follows a query's id."""
+        self.tenants: dict[TenantId, dict[HotKey, Hot]] = {}
 
     def put(self, tenant: TenantId, tcp: bool, message: bytes, hot: Hot) -> None:
         if len(message) > HOT_MAX_QUERY:
@@ -99,7 +102,7 @@ class HotAnswers:
         answers = self.tenants.setdefault(tenant, {})
         if len(answers) >= HOT_PER_TENANT:
             answers.clear()  # random names are what fills it, and they gain nothing from it
-        answers[tcp, message[2:]] = hot
+        answers[(message[2:],) if tcp else message[2:]] = hot
 
     def clear(self) -> None:
         self.tenants.clear()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from juneau.model.cluster import ClusterView, Subnet, Vpc
 from juneau.model.ids import TenantId
-from juneau.services.dns.cache import NEVER, Hot, HotAnswers, Known
+from juneau.services.dns.cache import NEVER, Hot, HotAnswers, HotKey, Known
 from juneau.services.dns.forwarder import Count, Forwarder, lookalike
 from juneau.services.dns.message import (
     CLASS_IN,
@@ -42,7 +42,7 @@ RCODE_EVENTS: Final = {int(rcode): f"dns.{rcode.name}" for rcode in Rcode}
 META_TYPES: Final = range(128, 256)
 """RFC 6895 section 3.1: transfers, TKEY, TSIG and the like are no data; ANY is answered before."""
 
-_NO_ANSWERS: Final[dict[tuple[bool, bytes], Hot]] = {}
+_NO_ANSWERS: Final[dict[HotKey, Hot]] = {}
 
 Pending: TypeAlias = Callable[[], Awaitable[bytes]]
 """An answer that must be asked for; nothing happens, and nothing is left behind, until it is called."""
@@ -94,7 +94,7 @@ class Resolver:
         if view is not self._zone.view:
             self._zone = self._make_zone(view)
             self._hot.clear()
-        hot = self._hot.tenants.get(tenant, _NO_ANSWERS).get((tcp, message[2:]))
+        hot = self._hot.tenants.get(tenant, _NO_ANSWERS).get((message[2:],) if tcp else message[2:])
         if hot is not None:
             wire, names, until = hot
             if until is NEVER or self._clock() < until:

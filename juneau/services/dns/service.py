@@ -39,18 +39,21 @@ class DnsService(VirtualService):
     def mac(self, subnet: Subnet, ip: IPv4Address) -> Mac:
         return subnet.dns_mac or super().mac(subnet, ip)
 
-    def resolve(self, message: bytes, tenant: TenantId, *, tcp: bool) -> Outcome:
-        assert self._resolver is not None, "bound before start"
-        events = self.context.metrics.of(tenant, self.name)
-        events["dns.queries_tcp" if tcp else "dns.queries_udp"] += 1
-        return self._resolver.resolve(message, tenant, events, tcp=tcp)
-
     def handle_udp(self, request: PacketRequest, responder: Responder) -> Awaitable[None] | bytes | None:
         """Known answers leave in the reader's turn; only what must be asked for costs a task."""
-        outcome = self.resolve(request.payload, request.tenant, tcp=False)
+        assert self._resolver is not None, "bound before start"
+        events = responder.binding.events
+        events["dns.queries_udp"] += 1
+        outcome = self._resolver.resolve(request.payload, request.tenant, events)
         if outcome is None or isinstance(outcome, bytes):
             return outcome
         return _respond_later(outcome, responder)
+
+    def resolve_tcp(self, message: bytes, tenant: TenantId) -> Outcome:
+        assert self._resolver is not None, "bound before start"
+        events = self.context.metrics.of(tenant, self.name)
+        events["dns.queries_tcp"] += 1
+        return self._resolver.resolve(message, tenant, events, tcp=True)
 
     async def handle_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await TcpClient(self, reader, writer).serve()
@@ -82,7 +85,7 @@ class TcpClient:
         async with asyncio.TaskGroup() as group:
             while (message := await self._next()) is not None:
                 await self._slots.acquire()
-                outcome = self._service.resolve(message, self._tenant, tcp=True)
+                outcome = self._service.resolve_tcp(message, self._tenant)
                 if callable(outcome):
                     self._in_flight += 1
                     self._free.clear()
