@@ -130,7 +130,7 @@ class Output:
         )
 
     def _cut(self, mixed: _Bundle) -> list[_Bundle]:
-        """Few that hold the same: the longest together, and the shortest of all ends them, and so on."""
+        """No more than there are lengths: the longest together, ended by the shortest of all, and so on."""
         payloads = sorted(mixed.payloads, key=len)
         sizes = [*map(len, payloads)]
         first, end = 0, len(sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from juneau.netstack.counters import Counters
 from juneau.netstack.events import DatagramError, DatagramReady, Event
@@ -32,8 +32,6 @@ EPHEMERAL_PORTS: Final = range(32_768, 61_000)
 """Linux's ip_local_port_range."""
 
 _unpack: Final = wire.HEADER.unpack_from
-_tuple: Final = tuple.__new__
-"""Makes a NamedTuple in half the time of its own constructor, a Python function."""
 
 
 class Datagram(NamedTuple):
@@ -42,6 +40,10 @@ class Datagram(NamedTuple):
     local: Endpoint
     path: Path
     received_at: Micros
+
+
+Received: TypeAlias = tuple[Buffer, tuple[int, int], int, Path, Micros]
+"""A Datagram in a plain tuple, its local address without the port: there is one of it for each query."""
 
 
 class UdpSocket:
@@ -60,13 +62,16 @@ class UdpSocket:
         """Errors received for datagrams sent from here."""
         self.queued_bytes = 0
         self._layer = layer
-        self._queue: deque[Datagram] = deque()
+        self._queue: deque[Received] = deque()
 
     def receive(self) -> Datagram | None:
         """The oldest datagram. None: a DatagramReady will come before the next one."""
-        return self._layer.take(self, 1)[0] if self._queue else None
+        if not self._queue:
+            return None
+        ((payload, remote, local_ip, path, now),) = self._layer.take(self, 1)
+        return Datagram(payload, Endpoint(*remote), Endpoint(local_ip, self.local.port), path, now)
 
-    def receive_burst(self, limit: int) -> list[Datagram]:
+    def receive_burst(self, limit: int) -> list[Received]:
         """Up to `limit`, oldest first. Fewer: a DatagramReady will come before the next one."""
         return self._layer.take(self, limit)
 
@@ -119,6 +124,8 @@ class UdpLayer:
         self._offload_room = link.mtu - HEADER_BYTES - wire.HEADER_BYTES if link.checksum_offload else -1
         """Payloads up to this many bytes leave in one packet, their checksum completed by the link."""
         self._limits = limits
+        self._most_bytes = limits.udp_bytes
+        self._most_socket_bytes = limits.udp_socket_bytes
         self._counters = counters
         self._events = events
         self._output = output
@@ -173,16 +180,14 @@ class UdpLayer:
             payload = memoryview(bytes(payload))  # a queued view would pin, uncharged, what was cut off
         charge = length - wire.HEADER_BYTES + UDP_OVERHEAD
         if (
-            socket.queued_bytes + charge > self._limits.udp_socket_bytes
-            or self.queued_bytes + charge > self._limits.udp_bytes
+            socket.queued_bytes + charge > self._most_socket_bytes
+            or self.queued_bytes + charge > self._most_bytes
         ):
             self._drop_full(socket, charge)
             return True
         if not socket._queue:
             self._events.append(DatagramReady(socket))
-        local = socket.local if socket.local.ip else Endpoint(dst, dst_port)
-        remote = _tuple(Endpoint, (src, src_port))
-        socket._queue.append(_tuple(Datagram, (payload, remote, local, path, now)))
+        socket._queue.append((payload, (src, src_port), dst, path, now))
         socket.queued_bytes += charge
         self.queued_bytes += charge
         self._counters.values["udp.received"] += 1
@@ -196,19 +201,19 @@ class UdpLayer:
 
     def _drop_full(self, socket: UdpSocket, charge: int) -> None:
         socket.drops += 1
-        if socket.queued_bytes + charge > self._limits.udp_socket_bytes:
+        if socket.queued_bytes + charge > self._most_socket_bytes:
             self._counters.drop("udp.socket_full")
         else:
             self._counters.drop("udp.stack_full")
 
-    def take(self, socket: UdpSocket, limit: int) -> list[Datagram]:
+    def take(self, socket: UdpSocket, limit: int) -> list[Received]:
         queue = socket._queue
         if len(queue) <= limit:
             taken, charge = list(queue), socket.queued_bytes
             queue.clear()
         else:
             taken = [queue.popleft() for _ in range(limit)]
-            charge = sum(len(datagram.payload) + UDP_OVERHEAD for datagram in taken)
+            charge = sum(len(received[0]) + UDP_OVERHEAD for received in taken)
         socket.queued_bytes -= charge
         self.queued_bytes -= charge
         return taken

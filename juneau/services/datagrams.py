@@ -67,7 +67,8 @@ class DatagramBinding(asyncio.DatagramProtocol):
         events: Counter[str],
         reporter: Reporter,
     ) -> None:
-        self._origin, self._handle = (spec.tenant, spec.service_id, spec.addr), handle
+        self._tenant, self._service_id, self._addr = spec.tenant, spec.service_id, spec.addr
+        self._handle = handle
         self.events, self._reporter = events, reporter
         self._queue = WorkerQueue(workers=limits.workers, depth=limits.queue, timeout_s=limits.timeout_s)
         self._transport: Any = None
@@ -80,7 +81,7 @@ class DatagramBinding(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self.events["udp.requests"] += 1
-        request = _tuple(PacketRequest, (*self._origin, addr, data))
+        request = _tuple(PacketRequest, (self._tenant, self._service_id, self._addr, addr, data))
         try:
             answer = self._handle(request, _tuple(Responder, (self, addr)))
         except BaseException as error:  # noqa: BLE001 - isolation: any handler's any error

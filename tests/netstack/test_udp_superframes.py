@@ -101,7 +101,7 @@ def test_every_flow_gets_its_datagrams_in_any_order(
 def test_without_order_there_are_no_more_superframes_than_lengths(sizes: list[int]) -> None:
     payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
     packets = sending(*payloads, unordered=True)
-    assert len(packets) <= min(len(set(sizes)), len(sending(*payloads)))
+    assert len(packets) <= len(set(sizes))
     assert sorted(piece for packet in packets for piece in packet.payload) == sorted(payloads)
 
 

@@ -19,7 +19,7 @@ from juneau.netstack.wire.icmp import IcmpErrorKind
 if TYPE_CHECKING:
     from juneau.netstack.aio.driver import Driver
     from juneau.netstack.output import Flow
-    from juneau.netstack.udp import Datagram, UdpSocket
+    from juneau.netstack.udp import Received, UdpSocket
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class UdpTransport(asyncio.DatagramTransport):
         self._socket = udp
         self._protocol: asyncio.DatagramProtocol | None = protocol
         self._info = extra
-        self._peers: OrderedDict[Endpoint, _Peer] = OrderedDict()
+        self._peers: OrderedDict[tuple[int, int], _Peer] = OrderedDict()
         self._by_addr: dict[Address, _Peer] = {}
         self._connected = None if remote is None else _Peer(*remote)
         self._limits = (16 * 1024, 64 * 1024)
@@ -153,15 +153,16 @@ class UdpTransport(asyncio.DatagramTransport):
             self._read_scheduled = True
             self._driver.loop.call_soon(self._read_again)
 
-    def _tell(self, burst: list[Datagram]) -> None:
-        for payload, remote, local, path, _at in burst:
+    def _tell(self, burst: list[Received]) -> None:
+        peers = self._peers
+        for payload, remote, local_ip, path, _at in burst:
             if self._closing:
                 return
-            peer = self._peers.get(remote)
-            if peer is not None and peer.path == path and peer.local_ip == local.ip:
-                self._peers.move_to_end(remote)
+            peer = peers.get(remote)
+            if peer is not None and peer.path == path and peer.local_ip == local_ip:
+                peers.move_to_end(remote)
             else:
-                peer = self._learn(remote, local.ip, path)
+                peer = self._learn(Endpoint(*remote), local_ip, path)
             if self._connected is None or self._connected.remote == remote:
                 protocol = self._protocol
                 assert protocol is not None

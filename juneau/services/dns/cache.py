@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from juneau.model.ids import TenantId
@@ -74,7 +75,8 @@ HOT_MAX_QUERY: Final = 300
 """Bytes; a longer query carries options that change from one to the next."""
 
 
-class Hot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hot:
     """An answer as it was sent, without its id."""
 
     wire: bytes

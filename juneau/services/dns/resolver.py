@@ -95,12 +95,10 @@ class Resolver:
             self._zone = self._make_zone(view)
             self._hot.clear()
         hot = self._hot.tenants.get(tenant, _NO_ANSWERS).get((message[2:],) if tcp else message[2:])
-        if hot is not None:
-            wire, names, until = hot
-            if until is NEVER or self._clock() < until:
-                for name in names:
-                    events[name] += 1
-                return message[:2] + wire
+        if hot is not None and (hot.until is NEVER or self._clock() < hot.until):
+            for event in hot.events:
+                events[event] += 1
+            return message[:2] + hot.wire
         return self._resolve(message, tenant, partial(_add, events), tcp=tcp)
 
     def _resolve(self, message: bytes, tenant: TenantId, count: Count, *, tcp: bool) -> Outcome:
