@@ -199,7 +199,7 @@ class Output:
             entry = queue.popleft()
             if not isinstance(entry, _Bundle):
                 packets.append(entry)
-            elif entry.mixed:
+            elif entry.mixed and len(entry.payloads) > 1:
                 queue.extendleft(reversed(self._cut(entry)))
             else:
                 packets.append(self._seal(entry))

@@ -19,7 +19,7 @@ from juneau.services.dns.service import DnsService
 from juneau.testing.packets import udp
 
 CLIENTS, QUERIES = 4, 64
-MOST_CALLS = 25
+MOST_CALLS = 15
 """Python functions entered for one query and its answer, from the stack's edge to the stack's edge."""
 
 
