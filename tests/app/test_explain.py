@@ -12,7 +12,7 @@ from juneau.app.explain import PLANE, SERVICE, STACK, explain
 from juneau.packetplane.bpf.abi import PlaneCounter
 
 ROOT = Path(__file__).parents[2] / "juneau"
-STACK_USE = re.compile(r'(?:drop|add|reason =|return)\(?\s*f?"((?:ip|icmp|udp|tcp)\.[\w.]+)')
+STACK_USE = re.compile(r'(?:drop|add|values|reason =|return)[\[(]?\s*f?"((?:ip|icmp|udp|tcp)\.[\w.]+)')
 STACK_CHOICE = re.compile(r'"(tcp\.drop\.\w+)"')
 PLANE_NAME = re.compile(r'"((?:rx|tx|tap)\.\w+)"')
 SERVICE_NAME = re.compile(r'"((?:tcp|udp)\.\w+|dns(?:\.\w+)*\.[a-z_]+)"|_events\(binding\)\["(\w+)"\]')
