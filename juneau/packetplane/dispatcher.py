@@ -26,6 +26,7 @@ _ETHERNET: Final = Struct("!HIHIH")  # stamp (see abi.Stamp), ethertype
 _VNET_ETHERNET: Final = Struct("!BB8xHIHIH")  # vnet flags and gso_type first; the rest of it is host order
 _MIN_IPV4: Final = 20
 _BULK_BYTES: Final = 16_384
+PROLONGED: Final = 4
 _GSO_UDP: Final = frozenset({vnet.GSO_UDP_L4, vnet.GSO_UDP_L4 | vnet.GSO_ECN})
 _GSO_KINDS: Final = _GSO_UDP | {
     kind | ecn for kind in (vnet.GSO_NONE, vnet.GSO_TCPV4) for ecn in (0, vnet.GSO_ECN)
@@ -43,7 +44,10 @@ class Dispatcher:
     """Counters: `rx.short`, `rx.no_stamp`, `rx.not_ip`, `rx.unknown_nic`, `rx.wrong_subnet`, `rx.no_stack`,
     `rx.gso_kind`, `rx.stack_error`; all are drops."""
 
-    def __init__(self, receiver: Receiver, counters: Counter[str], *, vnet_header: bool) -> None:
+    def __init__(
+        self, receiver: Receiver, counters: Counter[str], *, vnet_header: bool, quick_us: int = 0
+    ) -> None:
+        """`quick_us`: a batch that took less is prolonged, see `read_batch`."""
         self.paths: Mapping[int, ReturnPath] = {}
         """By ifindex. Replaced as a whole, possibly by another thread."""
         self.receiver = receiver
@@ -53,25 +57,31 @@ class Dispatcher:
         """Of the frame read last."""
         self._counters = counters
         self._vnet_header = vnet_header
+        self._quick_us = quick_us
         self._ip_at = (vnet.HEADER_BYTES if vnet_header else 0) + _ETHERNET.size
 
     def read_batch(self, read: Callable[[], bytes | None], budget: int) -> int:
         """Take up to `budget` frames, a superframe counting as four; returns how many there were.
+
+        While that was quick, take as many again, up to `PROLONGED` budgets: small packets that are read
+        together are answered together.
 
         `read` returns None when it is empty and raises OSError when it broke: what came before is delivered,
         then it is raised.
         """
         now = monotonic_us()
         touched: dict[int, StackInput] = {}
-        taken = 0
+        left, taken, prolonged = budget, 0, 1
         try:
-            while budget > 0 and (frame := read()) is not None:
+            while left > 0 and (frame := read()) is not None:
                 taken += 1
                 path = self._path_of(frame)
                 if path is not None:
                     self._deliver(frame, path, now, touched)
                 self.last_bytes = size = len(frame)
-                budget -= 1 if size < _BULK_BYTES else 4
+                left -= 1 if size < _BULK_BYTES else 4
+                if left <= 0 and prolonged < PROLONGED and monotonic_us() - now < self._quick_us:
+                    left, prolonged = budget, prolonged + 1
         finally:
             self._settle(touched)
         return taken

@@ -60,7 +60,9 @@ class PacketPlane:
         self._filtered: set[int] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender = Sender(settings, self.counters, self._mac_of)
-        self._dispatcher = Dispatcher(_no_stacks, self.counters, vnet_header=tap.vnet_header)
+        self._dispatcher = Dispatcher(
+            _no_stacks, self.counters, vnet_header=tap.vnet_header, quick_us=settings.quick_us
+        )
         self._reader = TapReader(tap, self._dispatcher, settings, self.counters, self._point_at)
         self._point_at(tap)
 

@@ -35,6 +35,8 @@ class PlaneSettings:
     frame_budget: int = 64
     """Frames read of a queue before other queues and callbacks get their turn, a superframe counting as four:
     16 x 64 KiB take a third of a millisecond."""
+    quick_us: int = 200
+    """A batch of frames that was read and understood in less is prolonged, up to four times."""
     busy_poll_us: int = 50
     """How long the loop stays awake after frames that came within 200 µs of another; 0: it sleeps at once."""
     tap_queues: int = 32

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -318,7 +319,7 @@ def frame_of(pod: Nic, service: Vip, port: int, payload: bytes) -> bytes:
 async def echoes(node: Node, pod: socket.socket, frames: Sequence[bytes]) -> int:
     """Calls until all are answered, the loop's own included."""
     with counting() as count:
-        node.plane._dispatcher.read_batch(iter(frames).__next__, len(frames))
+        node.plane._dispatcher.read_batch(partial(next, iter(frames), None), len(frames))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert [pod.recv(2048)[-2:] for _ in frames] == [frame[-2:] for frame in frames]

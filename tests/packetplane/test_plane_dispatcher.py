@@ -66,10 +66,12 @@ def feed(dispatcher: Dispatcher, *frames: bytes, budget: int = 64) -> int:
 class Room:
     """A dispatcher over two tenants' stacks; NIC 5 is `ONE`'s, 6 is `OTHER`'s."""
 
-    def __init__(self, *, vnet_header: bool = True) -> None:
+    def __init__(self, *, vnet_header: bool = True, quick_us: int = 0) -> None:
         self.counters: Counter[str] = Counter()
         self.stacks: dict[int, FakeStack] = {1: FakeStack(), 2: FakeStack()}
-        self.dispatcher = Dispatcher(self.stacks.get, self.counters, vnet_header=vnet_header)
+        self.dispatcher = Dispatcher(
+            self.stacks.get, self.counters, vnet_header=vnet_header, quick_us=quick_us
+        )
         self.paths = {5: path_of(ONE, 5), 6: path_of(OTHER, 6)}
         self.dispatcher.paths = self.paths
 
@@ -171,6 +173,20 @@ def test_what_came_before_a_read_error_is_delivered(room: Room) -> None:
     with pytest.raises(OSError, match="bad state"):
         room.dispatcher.read_batch(read, 64)
     assert len(room.stacks[1].got) == room.stacks[1].settled == 1
+
+
+@pytest.mark.parametrize(("us_a_frame", "taken"), [(0, 12), (34, 6), (67, 3)])
+def test_a_quick_batch_is_prolonged(monkeypatch: pytest.MonkeyPatch, us_a_frame: int, taken: int) -> None:
+    room, now, left = Room(quick_us=200), 0, [frame(ONE, 5)] * 20
+
+    def read() -> bytes:
+        nonlocal now
+        now += us_a_frame
+        return left.pop()
+
+    monkeypatch.setattr("juneau.packetplane.dispatcher.monotonic_us", lambda: now)
+    assert room.dispatcher.read_batch(read, 3) == taken
+    assert room.stacks[1].settled == 1
 
 
 def test_superframes_use_the_budget_up_sooner(room: Room) -> None:
