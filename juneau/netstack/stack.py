@@ -88,7 +88,7 @@ class Stack:
 
     def _receive(self, packet: Buffer, path: Path, now: Micros, csum_ok: bool = False) -> None:
         """The fast path: a whole packet for us, without options, in one look at the header."""
-        self.counters.add("ip.received")
+        self.counters.values["ip.received"] += 1
         size = len(packet)
         if size >= HEADER_BYTES:
             fields = _unpack_header(packet)
