@@ -138,8 +138,7 @@ class TcpLayer:
         flags = offset_flags & 0x1FF
         payload = segment[header:]
         ts_val, ts_ecr = -1, 0
-        usual = header == 20
-        """No options, or none but a timestamp."""
+        usual = header == 20  # no options, or none but a timestamp
         if header == 32:
             layout, ts_val, ts_ecr = tcp.TIMESTAMP_WORDS.unpack_from(segment, _STAMP_AT)
             usual = layout == tcp.TIMESTAMP_LAYOUT and not flags & SYN
