@@ -231,6 +231,16 @@ class Sender:
             return room  # sender SWS avoidance, condition (3) of RFC 9293 3.8.6.2.1
         return 0
 
+    def full_superframes(self, size: int) -> int:
+        """How many of `size` bytes `fresh_bytes` would grant in a row, none of them the last of the queue."""
+        queued, cwnd, flight = self.queue.end - self.nxt, self.cc.cwnd, self.nxt - self.una
+        if queued <= size or cwnd < size + size or not self.clean():
+            return 0
+        wnd_room, cwnd_room = self.wnd - flight, cwnd - flight
+        if cwnd_room <= wnd_room and cwnd_room < queued:
+            self._cwnd_full = True
+        return min(wnd_room, cwnd_room, queued - 1) // size
+
     def restart_after_idle(self, now: Micros) -> None:
         """RFC 5681 4.1: after an RTO of silence the window says nothing about the path any more."""
         if self.nxt == self.una and now - self._rto_base > self.rtt.current_rto():
@@ -258,6 +268,20 @@ class Sender:
             self.probes = 0
         if self.mode is not _OPEN and self.mode is Mode.RECOVERY:
             self.prr.out += size
+        self.arm(now)
+
+    def on_superframes_sent(self, count: int, size: int, now: Micros) -> None:
+        """As `on_sent` for each of `count`, none of them the last of the queue."""
+        start, una = self.nxt, self.una
+        end = self.nxt = start + count * size
+        for seq in range(start, end, size):
+            self.board.on_sent(seq, seq + size, now, False)
+        flight = end - una
+        if flight >= self._peak or una >= self._peak_end:
+            self._peak, self._peak_end = flight, end
+        if start == una:
+            self._rto_base = self.stalled_since = now
+            self.probes = 0
         self.arm(now)
 
     def on_retransmit(self, rec: Sent, size: int, now: Micros) -> None:

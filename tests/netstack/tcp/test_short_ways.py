@@ -15,9 +15,10 @@ from test_transfer import STREAM, links, options, wires
 
 from juneau.netstack.tcp import TcpConnection, TcpOptions, output
 from juneau.netstack.tcp.chunks import Chunks
-from juneau.netstack.types import MILLISECOND, SECOND
+from juneau.netstack.types import MILLISECOND, SECOND, Link
 
-SHORT_WAYS = ((output, "send_small"), (TcpConnection, "receive_predicted"))
+BULK = bytes(n * n % 251 for n in range(3_000_000))
+SHORT_WAYS = ((output, "send_small"), (output, "send_superframes"), (TcpConnection, "receive_predicted"))
 
 
 def conversation(pair: Pair, up: bytes, down: bytes, chunk: int, waiting: int) -> list[tuple[object, ...]]:
@@ -62,6 +63,19 @@ def test_the_same_packets_while_much_is_lost(seed):
     agree(lambda: conversation(Pair(options, wire=wire, seed=seed), STREAM[:60_000], b"", 700, 6_000))
 
 
+SUPERFRAMES = Link(checksum_offload=True, tso=True)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("loss", [0, 0.01])
+@pytest.mark.parametrize("push_segments", [0, 1])
+def test_the_same_superframes_the_long_way(loss, push_segments):
+    options = TcpOptions(push_segments=push_segments)
+    wire = WireModel(loss=loss, delay=2 * MILLISECOND)
+    up, down = BULK, BULK[:300_000]
+    agree(lambda: conversation(Pair(options, link=SUPERFRAMES, wire=wire), up, down, 65_536, 400_000))
+
+
 def agree(run: Callable[[], list[tuple[object, ...]]]) -> None:
     short = run()
     with ExitStack() as long:
@@ -87,6 +101,24 @@ def test_small_messages_go_the_short_ways():
         conversation(pair, STREAM[:500], STREAM[:500], 10, 1)
     assert taken["send_small"] >= 2 * 49, "all but the last ones, which have the FIN"
     assert taken["receive_predicted"] >= 2 * 49
+
+
+@pytest.mark.interpreted
+def test_bulk_goes_the_short_way():
+    sent = []
+
+    def counted(*args: Any) -> bool:
+        before = len(args[2])
+        took = send_superframes(*args)
+        sent.append(len(args[2]) - before)
+        return took
+
+    send_superframes = output.send_superframes
+    with mock.patch.object(output, "send_superframes", counted):
+        pair = Pair(TcpOptions(), link=SUPERFRAMES, wire=WireModel(delay=2 * MILLISECOND))
+        conversation(pair, BULK, b"", 65_536, 400_000)
+    assert sum(sent) * 65_536 > len(BULK) / 2
+    assert max(sent) > 1
 
 
 def test_small_pieces_out_of_order_do_not_stay_small():
