@@ -27,6 +27,8 @@ COMPILED: Final = "juneau, compiled"
 """The same sources, compiled ahead of time: what an operator may take, not what is judged."""
 UVLOOP: Final = "kernel, uvloop"
 ASYNCIO: Final = "kernel, asyncio"
+BULK_ONLY: Final = "kernel, uvloop, bulk only"
+"""A second server, that nothing but bulk is asked of: what a server has served before changes its heap."""
 
 SERVER_CPU: Final = 0
 CLIENT_CPU: Final = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.model import ASYNCIO, COMPILED, JUNEAU, UVLOOP, PeerFactory
+from bench.model import ASYNCIO, BULK_ONLY, COMPILED, JUNEAU, UVLOOP, PeerFactory
 from bench.peers import dns, kernel, pytcp
 from bench.peers.juneau import compiled, juneau
 from bench.peers.subnets import many_subnets
@@ -16,6 +16,7 @@ PEERS: Final[dict[str, PeerFactory]] = {
     MANY_SUBNETS: many_subnets,
     UVLOOP: kernel.uvloop,
     ASYNCIO: kernel.asyncio,
+    BULK_ONLY: kernel.bulk_only,
     pytcp.NAME: pytcp.pytcp,
     **dns.PEERS,
 }

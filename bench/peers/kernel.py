@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from bench.handler import PORTS
-from bench.model import ASYNCIO, ROOT, UVLOOP, BenchError, Peer, Settings, network, within
+from bench.model import ASYNCIO, BULK_ONLY, ROOT, UVLOOP, BenchError, Peer, Settings, network, within
 from bench.peers.extra import EXTRAS
 
 SERVER_ADDRESS: Final = "10.80.0.3"
@@ -19,6 +19,12 @@ SERVER_ADDRESS: Final = "10.80.0.3"
 @contextmanager
 def uvloop(settings: Settings) -> Iterator[Peer]:
     with _kernel(UVLOOP, "uvloop", settings) as peer:
+        yield peer
+
+
+@contextmanager
+def bulk_only(settings: Settings) -> Iterator[Peer]:
+    with _kernel(BULK_ONLY, "uvloop", settings) as peer:
         yield peer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from bench.model import ASYNCIO, COMPILED, JUNEAU, UVLOOP, Peer, Workload
+from bench.model import ASYNCIO, BULK_ONLY, COMPILED, JUNEAU, UVLOOP, Peer, Workload
 
 KERNEL: Final = (JUNEAU, UVLOOP, ASYNCIO)
 MAIN: Final = (JUNEAU, COMPILED, UVLOOP, ASYNCIO)
@@ -43,7 +43,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "higher",
         load("streams", "mbit_s", "up"),
         "bulk Pod → VIP, a StreamReader reads 64 KiB at a time; counted by the server",
-        (*MAIN, PYTCP),
+        (*MAIN, BULK_ONLY, PYTCP),
     ),
     _workload(
         "down",
@@ -51,7 +51,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         "higher",
         load("streams", "mbit_s", "down"),
         "bulk VIP → Pod, a StreamWriter writes 64 KiB and drains",
-        (*MAIN, PYTCP),
+        (*MAIN, BULK_ONLY, PYTCP),
     ),
     _workload(
         "protocol-up",
