@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_BASE: Final = Path("/run/juneau")
+_LOCK_TRIES: Final = 10
 _NAME_WAIT_S: Final = 2.0
 
 
@@ -132,8 +133,12 @@ class StateDir:
             self.remove()
 
     def _open_lock(self) -> TextIO:
-        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        return (self.path / "lock").open("a")
+        """Again where a lab that ends has removed the folder between the two steps."""
+        for _ in range(_LOCK_TRIES):
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                return (self.path / "lock").open("a")
+        raise Busy(f"folder {self.path} comes and goes")
 
     def _is_current(self, lock: TextIO) -> bool:
         try:

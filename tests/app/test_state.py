@@ -31,6 +31,21 @@ def record(*pods: PodRecord) -> Record:
     return Record("lab", 1, "2026-01-01T00:00:00+00:00", "ready", "tap", "/pins", pods=pods)
 
 
+def test_a_folder_that_goes_at_the_wrong_moment_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    mkdir, gone = Path.mkdir, []
+
+    def mkdir_and_lose_it(path: Path, *args: object, **kw: object) -> None:
+        mkdir(path, *args, **kw)  # type: ignore[arg-type]
+        if len(gone) < 3:
+            gone.append(path)
+            path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_and_lose_it)
+    with StateDir(folder).locked():
+        assert (folder / "lock").exists()
+    assert len(gone) == 3
+
+
 def test_what_was_written_is_read(folder: Path):
     state = StateDir(folder)
     assert state.read() is None
