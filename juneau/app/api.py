@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from juneau.app import conns
+from juneau.app import collector, conns
 from juneau.app.capture import Captures
 from juneau.model.cluster import Subnet
 from juneau.model.ids import Protocol, TenantId
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 
 _SHUTDOWN_S: Final = 2.0
 """What a reader of a capture has to take what is left."""
+
+
+@web.middleware
+async def _tidy(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    finally:
+        collector.after_answer(asyncio.get_running_loop())
 
 
 class ControlApi:
@@ -37,7 +48,7 @@ class ControlApi:
 
     async def start(self, path: Path) -> None:
         """Only root can open the socket: it shows every tenant."""
-        app = web.Application()
+        app = web.Application(middlewares=[_tidy])
         app.add_routes([web.get(f"/v1/{name}", _json(answer)) for name, answer in self._answers().items()])
         app.router.add_get("/metrics", self._metrics_text)
         app.router.add_get("/v1/capture", self._captures.stream)
