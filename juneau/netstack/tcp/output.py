@@ -32,9 +32,9 @@ def transmit(conn: TcpConnection, now: Micros, out: list[TxPacket], quantum: int
             send_ack(conn, now, out)
         return False
     snd, rcv = conn.snd, conn.rcv
+    rcv.buf = conn.layer.buffer_for(rcv.rules.buf)
     if conn.fast and 0 < snd.queue.end - snd.nxt <= snd.mss and send_small(conn, now, out):
         return False
-    rcv.buf = conn.layer.buffer_for(rcv.rules.buf)
     stop = len(out) + quantum
     if rcv.ack_now and (rcv.dup_acks or (rcv.sack_ok and rcv.has_blocks())):
         send_acks(conn, now, out)
@@ -78,8 +78,6 @@ def send_small(conn: TcpConnection, now: Micros, out: list[TxPacket]) -> bool:
         or not snd.clean()
     ):
         return False
-    wanted = rcv.rules.buf
-    rcv.buf = wanted if layer.buffered * 2 <= layer.buffer_limit else layer.buffer_for(wanted)
     flags = ACK | PSH if snd.push or (size == mss and layer.push_segments == 1) else ACK
     conn.segs_out += 1
     out.append(
@@ -144,7 +142,7 @@ def send_superframes(conn: TcpConnection, now: Micros, out: list[TxPacket], stop
         )  # fmt: skip
     conn.segs_out += count
     rcv.on_ack_sent()
-    snd.on_superframes_sent(count, size, now)
+    snd.on_sent(size, now, count)
     return True
 
 

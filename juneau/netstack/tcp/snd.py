@@ -255,11 +255,14 @@ class Sender:
             and flight >= max(4 * size, 4 * self.mss)
         )
 
-    def on_sent(self, size: int, now: Micros) -> None:
-        """`size` new bytes, a FIN counted as one, leave from snd_nxt."""
+    def on_sent(self, size: int, now: Micros, count: int = 1) -> None:
+        """`count` times `size` new bytes, a FIN counted as one, leave from snd_nxt."""
         start, una = self.nxt, self.una
-        end = self.nxt = start + size
-        self.board.on_sent(start, end, now, self.push and end >= self.queue.end)
+        end = self.nxt = start + count * size
+        if count > 1:
+            for seq in range(start, end - size, size):
+                self.board.on_sent(seq, seq + size, now)
+        self.board.on_sent(end - size, end, now, self.push and end >= self.queue.end)
         flight = end - una
         if flight >= self._peak or una >= self._peak_end:
             self._peak, self._peak_end = flight, end
@@ -268,20 +271,6 @@ class Sender:
             self.probes = 0
         if self.mode is not _OPEN and self.mode is Mode.RECOVERY:
             self.prr.out += size
-        self.arm(now)
-
-    def on_superframes_sent(self, count: int, size: int, now: Micros) -> None:
-        """As `on_sent` for each of `count`, none of them the last of the queue."""
-        start, una = self.nxt, self.una
-        end = self.nxt = start + count * size
-        for seq in range(start, end, size):
-            self.board.on_sent(seq, seq + size, now, False)
-        flight = end - una
-        if flight >= self._peak or una >= self._peak_end:
-            self._peak, self._peak_end = flight, end
-        if start == una:
-            self._rto_base = self.stalled_since = now
-            self.probes = 0
         self.arm(now)
 
     def on_retransmit(self, rec: Sent, size: int, now: Micros) -> None:
