@@ -84,9 +84,6 @@ class Peer:
         """Address and port of `service`, as words for a command."""
         return self.addresses.get(service, self.address), str(self.ports[service])
 
-    def serves(self, service: str) -> bool:
-        return service in self.ports
-
     def client(self, *command: str, timeout: float) -> str:
         """What `command` wrote to stdout, run in the client's namespace. Raises BenchError."""
         with self.running(*command) as process:

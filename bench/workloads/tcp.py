@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from bench.model import ASYNCIO, BULK_ONLY, COMPILED, JUNEAU, UVLOOP, Peer, Workload
 
@@ -11,8 +11,6 @@ KERNEL: Final = (JUNEAU, UVLOOP, ASYNCIO)
 MAIN: Final = (JUNEAU, COMPILED, UVLOOP, ASYNCIO)
 PYTCP: Final = "pmd-pytcp"
 GRACE_S: Final = 20.0
-
-Reading = Callable[[dict[str, Any]], float]
 
 
 def load(service: str, reading: str, command: str, *options: str) -> Callable[[Peer, float], float]:
